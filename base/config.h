@@ -1,0 +1,58 @@
+/* Options as rows: one table gives the command line, the environment and --help. */
+#ifndef BATON_BASE_CONFIG_H
+#define BATON_BASE_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum config_kind {
+    CONFIG_FLAG,     /* bool; no argument */
+    CONFIG_TEXT,     /* const char * */
+    CONFIG_TEXTS,    /* struct config_texts: may be given several times */
+    CONFIG_U32,      /* uint32_t within [min, max] */
+    CONFIG_U64,      /* uint64_t within [min, max] */
+    CONFIG_F64,      /* double */
+    CONFIG_BYTES,    /* uint64_t: 4096, 64K, 16M, 2G, KiB/MiB/GiB */
+    CONFIG_MS,       /* uint32_t milliseconds: 250, 250ms, 3s, 1m */
+    CONFIG_CHOICE,   /* uint32_t index into "a|b|c" */
+};
+
+enum { CONFIG_TEXTS_MAX = 16 };
+struct config_texts {
+    const char *items[CONFIG_TEXTS_MAX];
+    uint32_t count;
+};
+
+struct config_row {
+    const char *name;     /* "kv-dtype": --kv-dtype and BATON_KV_DTYPE */
+    enum config_kind kind;
+    size_t offset;        /* into the options struct */
+    const char *fallback; /* default as text, NULL for none (zero) */
+    const char *choices;  /* CONFIG_CHOICE: "f32|bf16"; others: the argument's name in help */
+    const char *help;     /* one line */
+    double min, max;      /* U32, U64, F64, BYTES, MS: checked when max > min */
+};
+
+struct config_command {
+    const char *program;  /* "baton-prefill" */
+    const char *summary;  /* one sentence */
+    const char *examples; /* lines of the help, before the options; may be NULL */
+    const char *operands; /* "[PROMPT]" or NULL when none are taken */
+    const struct config_row *rows;
+    size_t row_count;
+};
+
+enum config_result { CONFIG_RUN, CONFIG_EXIT_OK, CONFIG_EXIT_USAGE };
+
+/* Defaults, then environment, then the command line into *options (zeroed first). --help and
+ * --version print and give EXIT_OK; an unknown option (with the nearest known name), a bad value
+ * (with the value and the limit) or a stray operand prints one line and gives EXIT_USAGE. Operands
+ * are moved to the end; *first_operand_out is the index of the first in argv. */
+enum config_result config_parse(const struct config_command *command, int argc, char **argv,
+                                void *options, int *first_operand_out);
+void config_print_help(const struct config_command *command);
+
+#endif

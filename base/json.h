@@ -1,0 +1,55 @@
+/* JSON in and out (jansson reads; writing is ours, because its doubles print badly).
+ *
+ * Reading is strict: bad UTF-8, NUL in strings, duplicate keys (last one wins is not accepted),
+ * trailing bytes, numbers out of range and nesting over the limit are errors with line and column.
+ * A document belongs to the thread that uses it. */
+#ifndef BATON_BASE_JSON_H
+#define BATON_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+struct json; /* a value; owned by the root it was parsed into */
+
+enum json_kind { JSON_NULL, JSON_BOOL, JSON_INT, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
+
+enum status json_parse(const char *text, size_t bytes, struct json **root_out, struct error *error);
+void json_free(struct json *root);
+
+enum json_kind json_kind(const struct json *value);
+const char *json_kind_name(enum json_kind kind); /* "a string", "an object" … for messages */
+bool json_bool(const struct json *value);
+int64_t json_int(const struct json *value);
+double json_number(const struct json *value); /* INT or REAL */
+const char *json_string(const struct json *value, size_t *bytes_out);
+size_t json_count(const struct json *value); /* array items or object keys */
+const struct json *json_at(const struct json *array, size_t index);
+/* NULL when absent; a present null is a JSON_NULL value. */
+const struct json *json_get(const struct json *object, const char *key);
+
+/* Writing appends to a buffer; the caller keeps the order right, commas come by themselves. */
+struct json_writer {
+    struct buffer *out;
+    uint32_t depth;
+    uint64_t has_item; /* one bit a level */
+};
+void json_writer_init(struct json_writer *writer, struct buffer *out);
+void json_open_object(struct json_writer *writer);
+void json_close_object(struct json_writer *writer);
+void json_open_array(struct json_writer *writer);
+void json_close_array(struct json_writer *writer);
+void json_key(struct json_writer *writer, const char *key);
+/* Escapes; invalid UTF-8 becomes U+FFFD. */
+void json_put_string(struct json_writer *writer, const char *text, size_t bytes);
+void json_put_text(struct json_writer *writer, const char *text); /* NUL-terminated; NULL is null */
+void json_put_int(struct json_writer *writer, int64_t value);
+void json_put_u64(struct json_writer *writer, uint64_t value);
+void json_put_number(struct json_writer *writer, double value, int digits); /* %.*g; NaN: null */
+void json_put_bool(struct json_writer *writer, bool value);
+void json_put_null(struct json_writer *writer);
+
+#endif
