@@ -1,0 +1,192 @@
+/* What a device offers to the model: memory, packed weights and the operations of one forward pass.
+ *
+ * The nouns are `device_ptr` (an address only the backend may follow), `struct weight` (a matrix
+ * packed the way this device likes it) and `struct kv_view` (pages of one layer). The verbs are the
+ * rows of `struct backend_ops`. The header is narrow on purpose: nothing above it may know whether
+ * it computes on a CPU, and a CUDA backend fills the same table.
+ *
+ * Shapes: T rows (tokens) of this call, E embedding, H query heads, K key/value heads, D head size,
+ * V vocabulary, N outputs and K inputs of a matrix. All activations are float32, row-major, dense.
+ *
+ * One thread (the engine thread) makes all calls on one backend; operations run in order and may
+ * be asynchronous until `synchronize` or `download`. No operation allocates: everything is sized by
+ * struct backend_limits at creation. Contract breaches are CHECKed, operations do not fail.
+ *
+ * Numerics (the profile, named by `profile_id`): a row of the result depends on that row's inputs
+ * only, never on T, on how the rows were cut in calls, or on the number of threads, and is the same
+ * on every instruction set: see kernels/README.md for the order of every sum. */
+#ifndef BATON_KERNELS_BACKEND_H
+#define BATON_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/team.h"
+
+/* An address in device memory. Zero is null. Only the backend may turn it into a pointer. */
+typedef struct {
+    uint64_t address;
+} device_ptr;
+
+static inline device_ptr device_offset(device_ptr p, size_t bytes)
+{
+    return (device_ptr){p.address + bytes};
+}
+static inline bool device_null(device_ptr p)
+{
+    return p.address == 0;
+}
+
+/* How activations enter a product with weights. */
+enum activation_mode {
+    ACTIVATION_AUTO, /* NATIVE; F32 when the instruction set is `ref` */
+    ACTIVATION_F32,  /* float32 activations, weights widened: the reference profile */
+    ACTIVATION_NATIVE, /* int8 by groups of 32 for 4/8-bit weights, bf16 for bf16, f32 for f32 */
+};
+
+/* A matrix y = W x with N rows of K. The loader gives rows in one of these canonical forms. */
+enum weight_kind {
+    WEIGHT_F32,  /* float values */
+    WEIGHT_BF16, /* bf16 values */
+    WEIGHT_Q8,   /* w = scale * q, q int8 */
+    WEIGHT_Q8A,  /* w = scale * q + offset, q in [0, 127] */
+    WEIGHT_Q4,   /* w = scale * q, q in [-8, 7] */
+    WEIGHT_Q4A,  /* w = scale * q + offset, q in [0, 15] */
+};
+enum { WEIGHT_GROUP = 32 }; /* inputs that share a scale; K is a multiple of it for the Q kinds */
+
+/* Some consecutive rows in canonical form (host memory). Unused members are NULL. */
+struct weight_rows {
+    const float *f32;     /* [rows][K] */
+    const uint16_t *bf16; /* [rows][K] */
+    const int8_t *q;      /* [rows][K] */
+    const float *scale;   /* [rows][K / 32] */
+    const float *offset;  /* [rows][K / 32] */
+};
+
+struct weight; /* owned by the backend that made it */
+
+enum kv_dtype { KV_F32, KV_BF16 };
+enum { KV_BLOCK_TOKENS = 16 }; /* tokens of one block; the order inside it is the kernels' own */
+
+/* The pages of one layer. A page ("slot") is [K|V][kv_head][page_tokens / 16 blocks]. */
+struct kv_view {
+    device_ptr base;      /* slot 0 of this layer */
+    size_t page_bytes;    /* one slot of this layer: kv_page_bytes() */
+    uint32_t page_tokens; /* a multiple of 16 */
+    uint32_t kv_heads, head_dim;
+    enum kv_dtype dtype;
+};
+
+/* One sequence's part of a batch. Host memory. */
+struct batch_sequence {
+    uint32_t first_row, row_count; /* its rows in the batch, row_count >= 1 */
+    uint32_t position;             /* absolute position of its first row */
+    const uint32_t *slots;         /* block table: page index -> slot, covers every position */
+};
+
+struct attention_args {
+    device_ptr q;   /* [T][H][D], rotated */
+    device_ptr out; /* [T][H][D] */
+    uint32_t heads; /* H, a multiple of kv.kv_heads */
+    float scale;    /* on the scores, 1/sqrt(D) as a rule */
+    struct kv_view kv;
+    const struct batch_sequence *sequences;
+    uint32_t sequence_count;
+};
+
+struct matmul_args {
+    const struct weight *weight; /* [N][K] */
+    device_ptr x;                /* [T][K] */
+    device_ptr out;              /* [T][N] */
+    device_ptr bias;             /* [N] or null */
+    bool accumulate;             /* out += instead of out = (the residual) */
+    uint32_t rows;               /* T */
+};
+
+enum rope_pairing {
+    ROPE_NEIGHBOURS, /* (0,1) (2,3) …: GGUF `llama`, whose Q and K are permuted for it */
+    ROPE_HALVES,     /* (i, i + rotary/2): Hugging Face, GGUF `qwen2` */
+};
+
+struct rope_args {
+    device_ptr x;   /* [T][heads][D], in place */
+    device_ptr cos; /* [T][rotary / 2] */
+    device_ptr sin; /* [T][rotary / 2] */
+    uint32_t rows, heads, head_dim;
+    uint32_t rotary; /* leading dims that turn, <= D, even */
+    enum rope_pairing pairing;
+};
+
+struct backend;
+
+struct backend_ops {
+    /* Memory, 64-byte aligned, zeroed. STATUS_NO_MEMORY with the size in *error. */
+    enum status (*allocate)(struct backend *, size_t bytes, device_ptr *out, struct error *error);
+    void (*release)(struct backend *, device_ptr p); /* null is fine */
+    void (*upload)(struct backend *, device_ptr to, const void *from, size_t bytes);
+    void (*download)(struct backend *, void *to, device_ptr from, size_t bytes); /* synchronizes */
+    /* Host address of device memory that the network may read and write, NULL if there is none. */
+    void *(*host_view)(struct backend *, device_ptr p);
+    void (*synchronize)(struct backend *);
+
+    /* Weights: create, fill every row once (in any order, in pieces that start at a multiple of 32
+     * rows and hold a multiple of 32 rows or the last ones), then use. Rows are copied. */
+    enum status (*weight_create)(struct backend *, enum weight_kind kind, uint32_t n, uint32_t k,
+                                 struct weight **out, struct error *error);
+    void (*weight_fill)(struct backend *, struct weight *, uint32_t first_row, uint32_t row_count,
+                        const struct weight_rows *rows);
+    void (*weight_release)(struct backend *, struct weight *); /* NULL is fine */
+    size_t (*weight_bytes)(const struct weight *);
+
+    /* out[T][K] = rows `ids` (host memory, each < N) of the matrix, widened to float. */
+    void (*embed)(struct backend *, const struct weight *, const int32_t *ids, uint32_t rows,
+                  device_ptr out);
+    /* out = x / sqrt(mean(x^2) + epsilon) * gain, per row of `width`; x and out may be the same. */
+    void (*rms_norm)(struct backend *, device_ptr x, device_ptr gain, float epsilon, uint32_t rows,
+                     uint32_t width, device_ptr out);
+    void (*matmul)(struct backend *, const struct matmul_args *);
+    void (*rope)(struct backend *, const struct rope_args *);
+    /* Writes k, v [T][K][D] of every row to its page. All pages must be this caller's to write. */
+    void (*kv_write)(struct backend *, device_ptr k, device_ptr v, const struct kv_view *kv,
+                     const struct batch_sequence *sequences, uint32_t sequence_count);
+    /* Causal: row i of a sequence sees positions 0 … position + i, all read from the pages. */
+    void (*attention)(struct backend *, const struct attention_args *);
+    /* out[T][width] = silu(gate) * up; out may be gate. */
+    void (*swiglu)(struct backend *, device_ptr gate, device_ptr up, uint32_t rows, uint32_t width,
+                   device_ptr out);
+    /* out[i] = x[indices[i]] for rows of `width` floats; indices in host memory. */
+    void (*gather_rows)(struct backend *, device_ptr x, const uint32_t *indices, uint32_t count,
+                        uint32_t width, device_ptr out);
+    void (*destroy)(struct backend *);
+};
+
+struct backend {
+    const struct backend_ops *ops;
+    const char *name;    /* "cpu/avx2" */
+    uint64_t profile_id; /* names the numerics profile; equal ids promise equal bits */
+    char profile[64];    /* the same for people: "act=int8g32 attn=64/512 kv=k16v16" */
+};
+
+struct backend_limits {
+    uint32_t rows;      /* largest T of one call */
+    uint32_t width;     /* largest N or K of a matrix whose product has `rows` rows */
+    uint32_t heads, kv_heads, head_dim;
+    uint32_t context_tokens; /* largest position + 1 */
+};
+
+/* The CPU backend. `team` must outlive it. isa: NULL takes BATON_ISA or, unset, the best the CPU
+ * has; a name that is unknown or that the CPU lacks is STATUS_UNSUPPORTED naming what there is. */
+enum status backend_cpu_create(struct team *team, const char *isa, enum activation_mode mode,
+                               const struct backend_limits *limits, struct backend **out,
+                               struct error *error);
+
+/* Bytes of one page of one layer, for both K and V and all heads. */
+size_t kv_page_bytes(enum kv_dtype dtype, uint32_t page_tokens, uint32_t kv_heads,
+                     uint32_t head_dim);
+/* Names the order of elements inside a block; both ends of a hand-off must have the same. */
+uint32_t kv_layout_id(enum kv_dtype dtype);
+
+#endif
