@@ -1,0 +1,91 @@
+/* The text half of a model: vocabulary, tokenizer, chat format. Needs no weights.
+ *
+ * The noun is `struct text`, opened from the model file's metadata and immutable afterwards: any
+ * thread may use it, each with its own `struct text_scratch` where one is asked for. Ids are int32,
+ * text is bytes (NUL included). Special tokens in a user's text stay text unless asked for. */
+#ifndef BATON_MODEL_TEXT_TEXT_H
+#define BATON_MODEL_TEXT_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "base/status.h"
+
+struct text;
+struct gguf;
+
+enum { TEXT_EOS_MAX = 8 };
+
+struct text_info {
+    uint32_t vocab_count;      /* ids are below this */
+    int32_t bos, eos;          /* -1 when there is none */
+    int32_t eos_ids[TEXT_EOS_MAX]; /* every id that ends a generation (eos, eot, <|im_end|>) */
+    uint32_t eos_count;
+    bool add_bos;              /* the tokenizer puts bos first */
+    uint32_t context_tokens;   /* the model's training context */
+    struct digest128 digest;   /* of the vocabulary, merges and rules */
+    char name[64];             /* general.name, or the file's stem */
+    char architecture[32];
+};
+
+/* Ids that grow; zero-initialised is empty. */
+struct token_list {
+    int32_t *ids;
+    size_t count, capacity;
+};
+void token_list_add(struct token_list *list, int32_t id);
+void token_list_clear(struct token_list *list);
+void token_list_free(struct token_list *list);
+
+enum status text_open(const char *path, struct text **text_out, struct error *error);
+enum status text_open_gguf(const struct gguf *file, struct text **text_out, struct error *error);
+void text_close(struct text *text);
+const struct text_info *text_info(const struct text *text);
+
+/* Appends the ids of `bytes` bytes. special: special tokens written in the text become their ids.
+ * No bos is added. Work is O(n log n); invalid UTF-8 is tokenised byte by byte. LIMIT when more
+ * than max_tokens ids would be held (the list then holds what fitted). Any thread. */
+enum status text_encode(const struct text *text, const char *bytes, size_t count, bool special,
+                        size_t max_tokens, struct token_list *ids, struct error *error);
+
+/* The bytes a token stands for (byte-level alphabet undone); special tokens give their text. Empty
+ * for an id outside the vocabulary. Owned by text. */
+const char *text_token_bytes(const struct text *text, int32_t id, size_t *bytes_out);
+bool text_token_special(const struct text *text, int32_t id);
+/* -1 when no token has exactly this text. */
+int32_t text_token_find(const struct text *text, const char *bytes, size_t count);
+
+/* Incremental detokenising: appends whole characters only; bytes of an unfinished one are held
+ * back. Special tokens add nothing when skip_special. The pieces concatenate to the whole. */
+struct text_stream {
+    const struct text *text;
+    bool skip_special;
+    uint8_t held[4];
+    uint8_t held_count;
+};
+void text_stream_init(struct text_stream *stream, const struct text *text, bool skip_special);
+void text_stream_push(struct text_stream *stream, int32_t id, struct buffer *out);
+/* What is still held comes out as U+FFFD. */
+void text_stream_finish(struct text_stream *stream, struct buffer *out);
+
+/* Chat. One message; neither string is terminated. */
+struct chat_message {
+    const char *role; /* terminated: "system", "user", "assistant", "developer" or "tool" */
+    const char *content;
+    size_t content_bytes;
+};
+/* Renders and tokenises in one go: scaffold with special tokens, contents without, so that nothing
+ * in a message can become a control token. UNSUPPORTED when the model has no chat format that is
+ * known. add_generation_prompt opens the assistant's turn. */
+enum status text_encode_chat(const struct text *text, const struct chat_message *messages,
+                             size_t message_count, bool add_generation_prompt, size_t max_tokens,
+                             struct token_list *ids, struct error *error);
+/* The same as text, for people. */
+enum status text_render_chat(const struct text *text, const struct chat_message *messages,
+                             size_t message_count, bool add_generation_prompt, struct buffer *out,
+                             struct error *error);
+
+#endif
