@@ -1,0 +1,90 @@
+/* One model, loaded: the narrow door for both nodes and the command line.
+ *
+ * The noun is `struct model`: weights packed for a backend, a pool of KV pages and the forward
+ * pass. The verb is model_forward: rows of several sequences in, their KV into pages, logits out
+ * where asked. A model belongs to one thread, the engine thread, except where a function says
+ * otherwise; everything is allocated by model_open. */
+#ifndef BATON_MODEL_MODEL_H
+#define BATON_MODEL_MODEL_H
+
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "kernels/backend.h"
+#include "model/kv/page_pool.h"
+
+struct model;
+
+struct model_options {
+    const char *path;                 /* a GGUF file */
+    const char *isa;                  /* NULL: BATON_ISA, else the best there is */
+    enum activation_mode activations;
+    enum kv_dtype kv_dtype;
+    uint32_t threads;                 /* 0: all CPUs of the process */
+    uint32_t page_tokens;             /* 64 */
+    uint32_t context_tokens;          /* 0: the model's own; more than that is refused */
+    uint64_t kv_bytes;                /* size of the page pool; 0: kv_tokens decides */
+    uint64_t kv_tokens;               /* capacity in tokens when kv_bytes is 0; 0: one context */
+    uint32_t max_rows;                /* largest number of rows in one forward call */
+    uint32_t max_sequences;           /* sequences in one forward call */
+    uint32_t max_logit_rows;          /* rows with logits in one forward call */
+    /* Called during load with bytes done and to do; may be NULL. */
+    void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
+    void *progress_arg;
+};
+
+/* What two nodes must have in common to pass pages to each other. */
+struct model_identity {
+    struct digest128 weights;   /* tensors of the file */
+    struct digest128 tokenizer; /* vocabulary and rules */
+    uint64_t profile_id;        /* numerics profile */
+    uint64_t probe_digest;      /* logits and KV of 64 fixed tokens, computed at load */
+    struct kv_layout layout;
+};
+
+struct model_info {
+    char name[64];          /* general.name or the file's stem */
+    char architecture[32];
+    uint32_t layers, embedding, heads, kv_heads, head_dim, feed_forward;
+    uint32_t vocab_count;   /* rows of the head: ids are below this */
+    uint32_t context_tokens; /* as served: min(model's, option) */
+    uint64_t weight_bytes, kv_bytes;
+};
+
+/* Fails with one sentence (wrong file, architecture, tensor type, missing tensor, odd shape, pool
+ * too small for one context, no memory with the sizes). */
+enum status model_open(const struct model_options *options, struct model **out,
+                       struct error *error);
+/* All pages must be free. NULL is fine. */
+void model_close(struct model *model);
+const struct model_info *model_info(const struct model *model);          /* any thread */
+const struct model_identity *model_identity(const struct model *model);  /* any thread */
+struct page_pool *model_pages(struct model *model);                      /* any thread */
+const char *model_backend_text(const struct model *model); /* "cpu/avx2, act=…", any thread */
+
+/* One sequence's rows in a forward call. */
+struct forward_sequence {
+    const int32_t *tokens;  /* [count], each below vocab_count */
+    uint32_t count;         /* q_len >= 1 */
+    uint32_t position;      /* absolute position of tokens[0]: how many are in the pages already */
+    const uint32_t *slots;  /* block table: page index -> slot, covering position + count tokens */
+    uint32_t logit_rows;    /* logits of the last so many of its rows; 0 for none */
+};
+
+struct forward_hooks {
+    /* KV of every row of this call is in the pages of `layer`. Called in layer order, on the
+     * engine thread; must not block. */
+    void (*layer_done)(void *arg, uint32_t layer);
+    void *arg;
+};
+
+/* Runs sum(count) rows. *logits_out is [sum(logit_rows)][vocab_count], in sequence order, host
+ * memory of the model, valid until the next call; NULL when no logits were asked for. hooks may be
+ * NULL. Limits and token ids are checked (LIMIT, INVALID); a failed call has written nothing that
+ * a later one could see. */
+enum status model_forward(struct model *model, const struct forward_sequence *sequences,
+                          uint32_t sequence_count, const struct forward_hooks *hooks,
+                          const float **logits_out, struct error *error);
+
+#endif

@@ -1,0 +1,40 @@
+/* From logits to a token. Pure: the result depends on the logits, the parameters and the counter
+ * (seed, choice, position) only, never on the batch, the node or the call order. */
+#ifndef BATON_MODEL_SAMPLER_H
+#define BATON_MODEL_SAMPLER_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { SAMPLER_TOP_MAX = 20 };
+
+struct sampling {
+    float temperature; /* below 1e-5: greedy */
+    float top_p;       /* (0, 1] */
+    float min_p;       /* [0, 1] */
+    int32_t top_k;     /* 0 or -1: off */
+    uint64_t seed;
+    uint32_t top_logprobs; /* how many alternatives to report, <= SAMPLER_TOP_MAX */
+    uint32_t logprobs;     /* 0 or 1: report log-probabilities at all */
+};
+
+struct sampled {
+    int32_t id;
+    float logprob; /* natural log, of the distribution before temperature and filters */
+    uint32_t top_count;
+    int32_t top_ids[SAMPLER_TOP_MAX];
+    float top_logprobs[SAMPLER_TOP_MAX];
+};
+
+struct sampler; /* scratch for one vocabulary size; one thread at a time */
+
+struct sampler *sampler_create(uint32_t vocab_count);
+void sampler_destroy(struct sampler *sampler);
+/* Order: temperature, top-k, top-p, min-p (vLLM's), then one uniform draw at (seed, choice,
+ * position). Ties go to the lower id. CORRUPT when a logit is NaN or all are -inf. */
+enum status sampler_pick(struct sampler *sampler, const struct sampling *sampling,
+                         const float *logits, uint32_t choice, uint32_t position,
+                         struct sampled *out);
+
+#endif
