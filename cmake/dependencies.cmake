@@ -12,6 +12,6 @@ pkg_check_modules(UCX REQUIRED IMPORTED_TARGET ucx)
 pkg_check_modules(MSGPACK REQUIRED IMPORTED_TARGET msgpack)
 pkg_check_modules(SQLITE REQUIRED IMPORTED_TARGET sqlite3)
 
-if(BATON_TESTS)
+if(BATON_TESTS AND NOT BATON_SANITIZE MATCHES "thread")
   pkg_check_modules(CRITERION REQUIRED IMPORTED_TARGET criterion)
 endif()
