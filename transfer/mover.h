@@ -1,0 +1,88 @@
+/* The page mover: endpoints to peers, small messages, and bulk data received straight into place.
+ *
+ * Two implementations stand behind this table: mover_ucx.c (active messages, peer error mode) and
+ * mover_loopback.c (in one process, the plain reference). One suite runs both. Knows bytes, never
+ * tensors. Everything belongs to the loop thread. */
+#ifndef BATON_TRANSFER_MOVER_H
+#define BATON_TRANSFER_MOVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/loop.h"
+#include "base/status.h"
+
+struct mover;
+struct mover_peer;
+
+/* Travels with each data message, fixed size, little-endian on the wire. */
+struct mover_data_header {
+    uint64_t handoff;
+    uint32_t layer;
+    uint32_t first_page;  /* index in the request's prompt */
+    uint32_t page_count;
+    uint32_t first_slot;  /* at the receiver, as granted; the run is consecutive there */
+    uint32_t generation;  /* of first_slot */
+    uint32_t flags;       /* 0 now */
+    uint64_t checksum;    /* 0: none */
+    uint64_t payload_bytes;
+};
+
+struct mover_events {
+    /* A peer dialled us. The owner keeps the handle until on_peer_closed or mover_peer_close. */
+    void (*on_peer_accepted)(void *arg, struct mover_peer *peer);
+    /* The endpoint failed or was closed by the other side; once, never after mover_peer_close.
+     * All data receives and sends of the peer have been completed with an error before. */
+    void (*on_peer_closed)(void *arg, struct mover_peer *peer, enum status status);
+    /* One small message (a whole frame of wire.h), valid during the call. */
+    void (*on_message)(void *arg, struct mover_peer *peer, const void *frame, size_t bytes);
+    /* Data is announced: check it and name the destination for exactly payload_bytes bytes. NULL
+     * refuses it: the data lands nowhere. */
+    void *(*on_data)(void *arg, struct mover_peer *peer, const struct mover_data_header *header);
+    /* The receive named by on_data is over; OK means all bytes are in place. */
+    void (*on_data_done)(void *arg, struct mover_peer *peer,
+                         const struct mover_data_header *header, enum status status);
+    /* A mover_send_data is over: the source may be reused. */
+    void (*on_sent)(void *arg, struct mover_peer *peer, uint64_t cookie, enum status status);
+};
+
+struct mover_options {
+    const char *listen;         /* "host:port" or NULL for a side that only dials */
+    uint32_t connect_ms;
+    uint32_t sends_max;         /* data sends in flight, all peers */
+    size_t message_bytes_max;   /* small messages */
+    size_t data_bytes_max;      /* one data message */
+    void *memory;               /* page memory, registered once; may be NULL */
+    size_t memory_bytes;
+};
+
+struct mover_ops {
+    const char *name; /* "ucx", "loopback" */
+    enum status (*create)(struct loop *loop, const struct mover_options *options,
+                          const struct mover_events *events, void *arg, struct mover **out,
+                          struct error *error);
+    void (*destroy)(struct mover *mover); /* closes all peers by force, no callbacks */
+    /* "host:port" that others dial; the port that was picked when 0 was asked. */
+    const char *(*address)(const struct mover *mover);
+    /* Begins to dial. Sends may follow at once and are queued; a failure comes by on_peer_closed. */
+    enum status (*dial)(struct mover *mover, const char *address, struct mover_peer **out,
+                        struct error *error);
+    /* Copies the frame. CLOSED on a failed peer, LIMIT over message_bytes_max or when too many
+     * wait. */
+    enum status (*send_message)(struct mover_peer *peer, const void *frame, size_t bytes);
+    /* Sends header->payload_bytes from `data`, which must stay untouched until on_sent with this
+     * cookie. AGAIN when sends_max are in flight (try again after an on_sent). */
+    enum status (*send_data)(struct mover_peer *peer, const struct mover_data_header *header,
+                             const void *data, uint64_t cookie);
+    /* Force close: pending sends and receives complete with CANCELED inside this call or the next
+     * turn of the loop, through on_sent and on_data_done, then the peer is freed. */
+    void (*peer_close)(struct mover_peer *peer);
+    /* The owner's own mark on a peer. */
+    void (*peer_set_context)(struct mover_peer *peer, void *context);
+    void *(*peer_context)(const struct mover_peer *peer);
+};
+
+/* NULL for a name that is not built in; names_out (may be NULL) then lists what is. */
+const struct mover_ops *mover_by_name(const char *name, const char **names_out);
+
+#endif
