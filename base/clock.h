@@ -1,4 +1,4 @@
-/* Time as a thing that can be handed in: product code takes a `struct clock *`, tests a fake one. */
+/* Time as a thing that can be handed in: product code takes a `struct clock *`, tests a fake. */
 #ifndef BATON_BASE_CLOCK_H
 #define BATON_BASE_CLOCK_H
 

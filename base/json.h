@@ -15,6 +15,8 @@
 
 struct json; /* a value; owned by the root it was parsed into */
 
+enum { JSON_DEPTH_MAX = 128 }; /* arrays and objects within one another */
+
 enum json_kind { JSON_NULL, JSON_BOOL, JSON_INT, JSON_REAL, JSON_STRING, JSON_ARRAY, JSON_OBJECT };
 
 enum status json_parse(const char *text, size_t bytes, struct json **root_out, struct error *error);
@@ -30,8 +32,12 @@ size_t json_count(const struct json *value); /* array items or object keys */
 const struct json *json_at(const struct json *array, size_t index);
 /* NULL when absent; a present null is a JSON_NULL value. */
 const struct json *json_get(const struct json *object, const char *key);
+/* Walks the members in their order; *cursor starts as NULL. False after the last one. */
+bool json_next(const struct json *object, void **cursor, const char **key_out,
+               const struct json **value_out);
 
-/* Writing appends to a buffer; the caller keeps the order right, commas come by themselves. */
+/* Writing appends to a buffer; the caller keeps the order right, commas come by themselves. At most
+ * 64 levels. */
 struct json_writer {
     struct buffer *out;
     uint32_t depth;
