@@ -1,0 +1,37 @@
+/* Block conversions, one set a type, named by the rows of quant_types.c. Private to model/format.
+ *
+ * Blocks come from a mapped file and may start at any address, so that every multi-byte field is
+ * loaded bytewise. The float operations and their order are those of the reference conversion: a
+ * compiler may not fuse them (the build says -ffp-contract=off). */
+#ifndef BATON_MODEL_FORMAT_QUANT_INTERNAL_H
+#define BATON_MODEL_FORMAT_QUANT_INTERNAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint16_t float_to_bf16(float value); /* round to nearest even, NaN kept */
+
+void q4_0_dequantize(const void *blocks_data, float *out, size_t blocks);
+void q4_1_dequantize(const void *blocks_data, float *out, size_t blocks);
+void q5_0_dequantize(const void *blocks_data, float *out, size_t blocks);
+void q5_1_dequantize(const void *blocks_data, float *out, size_t blocks);
+void q8_0_dequantize(const void *blocks_data, float *out, size_t blocks);
+void q2_k_dequantize(const void *blocks_data, float *out, size_t blocks);
+void q3_k_dequantize(const void *blocks_data, float *out, size_t blocks);
+void q4_k_dequantize(const void *blocks_data, float *out, size_t blocks);
+void q5_k_dequantize(const void *blocks_data, float *out, size_t blocks);
+void q6_k_dequantize(const void *blocks_data, float *out, size_t blocks);
+void iq4_nl_dequantize(const void *blocks_data, float *out, size_t blocks);
+void iq4_xs_dequantize(const void *blocks_data, float *out, size_t blocks);
+
+void q4_0_quantize(const float *values, void *blocks_out, size_t blocks);
+void q4_1_quantize(const float *values, void *blocks_out, size_t blocks);
+void q8_0_quantize(const float *values, void *blocks_out, size_t blocks);
+
+void q4_0_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void q4_1_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void q5_0_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void q5_1_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void q8_0_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+
+#endif
