@@ -317,8 +317,8 @@ static enum status file_read(struct gguf *file, struct error *error)
     TRY(file_map(file, error));
     struct reader reader;
     reader_init(&reader, file->map, file->map_bytes);
-    uint64_t tensor_count;
-    uint64_t key_count;
+    uint64_t tensor_count = 0;
+    uint64_t key_count = 0;
     TRY(header_read(file, &reader, &tensor_count, &key_count, error));
     TRY(gguf_keys_read(file, &reader, key_count, error));
     TRY(split_check(file, error));

@@ -252,7 +252,7 @@ static enum status unsigned_get(const struct gguf *file, const char *name, uint6
 enum status gguf_get_u32(const struct gguf *file, const char *key, uint32_t *out,
                          struct error *error)
 {
-    uint64_t value;
+    uint64_t value = 0;
     TRY(unsigned_get(file, key, UINT32_MAX, &value, error));
     *out = (uint32_t)value;
     return STATUS_OK;
