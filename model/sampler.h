@@ -29,10 +29,16 @@ struct sampled {
 
 struct sampler; /* scratch for one vocabulary size; one thread at a time */
 
+/* vocab_count: ids that may be picked, model_info.token_count as a rule (a head may have more rows
+ * than the tokenizer has ids; those are never picked). Aborts without memory: start-up only. */
 struct sampler *sampler_create(uint32_t vocab_count);
 void sampler_destroy(struct sampler *sampler);
-/* Order: temperature, top-k, top-p, min-p (vLLM's), then one uniform draw at (seed, choice,
- * position). Ties go to the lower id. CORRUPT when a logit is NaN or all are -inf. */
+/* logits: [vocab_count]. position: absolute position of the token that is picked, so the first
+ * token of the answer to a prompt of n tokens is picked at n.
+ * Order: temperature, top-k, top-p (of what top-k left), min-p (against the likeliest), then one
+ * uniform draw at (seed, choice, position). Ties go to the lower id. CORRUPT when a logit is NaN or
+ * +inf or all are -inf; INVALID when a parameter is outside the bounds above. *out is set on
+ * STATUS_OK only. */
 enum status sampler_pick(struct sampler *sampler, const struct sampling *sampling,
                          const float *logits, uint32_t choice, uint32_t position,
                          struct sampled *out);

@@ -1,0 +1,268 @@
+/* The sampler. A draw is made from weights exp((logit - max) / temperature) in double precision.
+ *
+ * The filters keep a prefix of the order "higher logit first, then lower id". The prefix is found
+ * by a weighted quickselect (linear, no sort of the vocabulary) and named by its last member; the
+ * draw then walks the ids in ascending order, so that the same uniform number means the same token
+ * whichever filters are on. The exponential is our own: a libm may round it in another way on
+ * another host, and a token must not depend on the host. */
+#include "model/sampler.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/random.h"
+
+static const float greedy_below = 1e-5f;
+
+struct candidate {
+    float logit;
+    int32_t id;
+};
+
+struct sampler {
+    uint32_t vocab_count;
+    double *weights;              /* [V] */
+    struct candidate *candidates; /* [V] */
+};
+
+struct sampler *sampler_create(uint32_t vocab_count)
+{
+    CHECK(vocab_count > 0 && vocab_count <= INT32_MAX);
+    struct sampler *sampler = calloc(1, sizeof *sampler);
+    CHECK(sampler != NULL);
+    sampler->vocab_count = vocab_count;
+    sampler->weights = malloc(vocab_count * sizeof *sampler->weights);
+    sampler->candidates = malloc(vocab_count * sizeof *sampler->candidates);
+    CHECK(sampler->weights != NULL && sampler->candidates != NULL);
+    return sampler;
+}
+
+void sampler_destroy(struct sampler *sampler)
+{
+    if (sampler == NULL)
+        return;
+    free(sampler->weights);
+    free(sampler->candidates);
+    free(sampler);
+}
+
+/* exp(x) for x <= 0 to about one unit in the last place: x = n ln2 + r, |r| <= ln2 / 2, and the
+ * Taylor series of r up to r^13 (the next term is below 2^-57). Below -700 the result is 0, which
+ * keeps 2^n a normal number and loses a chance of 1e-304. */
+static double exp_of_negative(double x)
+{
+    const double clamped = x > -700.0 ? x : -700.0;
+    /* Adding 1.5 * 2^52 rounds to an integer and leaves it in the low bits. */
+    const double shifted = clamped * 0x1.71547652b82fep+0 + 0x1.8p52;
+    const double n = shifted - 0x1.8p52;
+    const double r = (clamped - n * 0x1.62e42fee00000p-1) - n * 0x1.a39ef35793c76p-33;
+    double p = 1.0 / 6227020800.0;
+    p = p * r + 1.0 / 479001600.0;
+    p = p * r + 1.0 / 39916800.0;
+    p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0;
+    p = p * r + 1.0 / 5040.0;
+    p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0;
+    p = p * r + 1.0 / 6.0;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+    uint64_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 1023) << 52; /* 2^n */
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return x > -700.0 ? p * power : 0.0;
+}
+
+/* Largest logit, lowest id among equals; CORRUPT for what no model should give. */
+static enum status find_best(const float *logits, uint32_t count, int32_t *best_out)
+{
+    uint32_t best = 0;
+    bool sound = true;
+    for (uint32_t i = 0; i < count; i++) {
+        sound &= !isnan(logits[i]) && logits[i] != INFINITY;
+        if (logits[i] > logits[best])
+            best = i;
+    }
+    if (!sound || logits[best] == -INFINITY)
+        return STATUS_CORRUPT;
+    *best_out = (int32_t)best;
+    return STATUS_OK;
+}
+
+static bool comes_before(struct candidate a, struct candidate b)
+{
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+/* Moves pivot's predecessors in [low, high) to the front; returns the pivot's place. */
+static size_t partition(struct candidate *c, size_t low, size_t high, size_t pivot)
+{
+    const struct candidate p = c[pivot];
+    c[pivot] = c[high - 1];
+    size_t place = low;
+    for (size_t i = low; i + 1 < high; i++) {
+        if (comes_before(c[i], p)) {
+            const struct candidate moved = c[place];
+            c[place++] = c[i];
+            c[i] = moved;
+        }
+    }
+    c[high - 1] = c[place];
+    c[place] = p;
+    return place;
+}
+
+/* Reorders c[0 .. count) so that its first n are the shortest prefix of the order whose sum of
+ * weights (of ones when weights is NULL) reaches `limit`, with the prefix's last member at n - 1;
+ * returns n. At least one is kept. The pivots are drawn from a fixed stream, so no order of logits
+ * is a bad one and every host does the same. */
+static size_t select_prefix(struct candidate *c, size_t count, const double *weights, double limit)
+{
+    size_t low = 0, high = count;
+    double taken = 0.0;
+    for (uint64_t round = 0; high - low > 1; round++) {
+        const size_t span = high - low;
+        const size_t place = partition(c, low, high, low + random_at(0, round, count) % span);
+        double before = 0.0;
+        for (size_t i = low; i < place; i++)
+            before += weights == NULL ? 1.0 : weights[c[i].id];
+        const double own = weights == NULL ? 1.0 : weights[c[place].id];
+        if (place > low && taken + before >= limit) {
+            high = place;
+        } else if (taken + before + own >= limit) {
+            return place + 1;
+        } else {
+            taken += before + own;
+            low = place + 1;
+            if (low == high) /* rounding left the whole a hair below the limit */
+                return high;
+        }
+    }
+    return low + 1;
+}
+
+/* The last candidate that top-k and top-p keep. */
+static struct candidate filter_edge(struct sampler *sampler, const struct sampling *sampling,
+                                    const float *logits, double total)
+{
+    struct candidate *c = sampler->candidates;
+    size_t kept = sampler->vocab_count;
+    for (uint32_t i = 0; i < sampler->vocab_count; i++)
+        c[i] = (struct candidate){logits[i], (int32_t)i};
+    if (sampling->top_k > 0 && (size_t)sampling->top_k < kept) {
+        kept = select_prefix(c, kept, NULL, (double)sampling->top_k);
+        total = 0.0;
+        for (size_t i = 0; i < kept; i++)
+            total += sampler->weights[c[i].id];
+    }
+    if (sampling->top_p < 1.0f)
+        kept = select_prefix(c, kept, sampler->weights, (double)sampling->top_p * total);
+    /* After a select the last kept one stands at kept - 1, unless rounding kept them all. */
+    struct candidate edge = c[0];
+    for (size_t i = 1; i < kept; i++)
+        edge = comes_before(edge, c[i]) ? c[i] : edge;
+    return edge;
+}
+
+static int32_t draw(struct sampler *sampler, const struct sampling *sampling, const float *logits,
+                    int32_t best, double unit)
+{
+    const uint32_t count = sampler->vocab_count;
+    double *weights = sampler->weights;
+    const double top = (double)logits[best];
+    const double temperature = (double)sampling->temperature;
+    double total = 0.0;
+    for (uint32_t i = 0; i < count; i++) {
+        weights[i] = exp_of_negative(((double)logits[i] - top) / temperature);
+        total += weights[i];
+    }
+    const bool prefix =
+        sampling->top_p < 1.0f || (sampling->top_k > 0 && (uint32_t)sampling->top_k < count);
+    if (prefix || sampling->min_p > 0.0f) {
+        struct candidate edge = {-INFINITY, INT32_MAX};
+        if (prefix)
+            edge = filter_edge(sampler, sampling, logits, total);
+        total = 0.0;
+        for (uint32_t i = 0; i < count; i++) {
+            /* The largest weight is 1, so min_p is a bound on the weight itself. */
+            if (comes_before(edge, (struct candidate){logits[i], (int32_t)i}) ||
+                weights[i] < (double)sampling->min_p)
+                weights[i] = 0.0;
+            total += weights[i];
+        }
+    }
+    const double target = unit * total;
+    double sum = 0.0;
+    int32_t last = best;
+    for (uint32_t i = 0; i < count; i++) {
+        if (weights[i] == 0.0)
+            continue;
+        sum += weights[i];
+        last = (int32_t)i;
+        if (sum > target)
+            break;
+    }
+    return last;
+}
+
+static void report_logprobs(const struct sampler *sampler, const struct sampling *sampling,
+                            const float *logits, int32_t best, struct sampled *out)
+{
+    const uint32_t count = sampler->vocab_count;
+    const double top = (double)logits[best];
+    double total = 0.0;
+    for (uint32_t i = 0; i < count; i++)
+        total += exp_of_negative((double)logits[i] - top);
+    const double log_total = log(total);
+    out->logprob = (float)((double)logits[out->id] - top - log_total);
+
+    /* The best so far, in order; a later id goes behind its equals. */
+    const uint32_t wanted = sampling->top_logprobs < count ? sampling->top_logprobs : count;
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < count && wanted > 0; i++) {
+        if (held == wanted && !(logits[i] > logits[out->top_ids[held - 1]]))
+            continue;
+        uint32_t at = held < wanted ? held++ : held - 1;
+        for (; at > 0 && logits[i] > logits[out->top_ids[at - 1]]; at--)
+            out->top_ids[at] = out->top_ids[at - 1];
+        out->top_ids[at] = (int32_t)i;
+    }
+    out->top_count = held;
+    for (uint32_t i = 0; i < held; i++)
+        out->top_logprobs[i] = (float)((double)logits[out->top_ids[i]] - top - log_total);
+}
+
+static bool sampling_valid(const struct sampling *s)
+{
+    return s->temperature >= 0.0f && s->temperature < INFINITY && s->top_p > 0.0f &&
+           s->top_p <= 1.0f && s->min_p >= 0.0f && s->min_p <= 1.0f && s->top_k >= -1 &&
+           s->top_logprobs <= SAMPLER_TOP_MAX;
+}
+
+enum status sampler_pick(struct sampler *sampler, const struct sampling *sampling,
+                         const float *logits, uint32_t choice, uint32_t position,
+                         struct sampled *out)
+{
+    if (!sampling_valid(sampling))
+        return STATUS_INVALID;
+    struct sampled result = {0};
+    int32_t best;
+    TRY(find_best(logits, sampler->vocab_count, &best));
+    result.id = best;
+    if (sampling->temperature >= greedy_below) {
+        const double unit = random_unit_at(sampling->seed, position, choice);
+        result.id = draw(sampler, sampling, logits, best, unit);
+    }
+    if (sampling->logprobs != 0)
+        report_logprobs(sampler, sampling, logits, best, &result);
+    *out = result;
+    return STATUS_OK;
+}
