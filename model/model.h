@@ -22,13 +22,13 @@ struct model_options {
     enum activation_mode activations;
     enum kv_dtype kv_dtype;
     uint32_t threads;                 /* 0: all CPUs of the process */
-    uint32_t page_tokens;             /* 64 */
+    uint32_t page_tokens;             /* 0: 64; a multiple of 16 */
     uint32_t context_tokens;          /* 0: the model's own; more than that is refused */
     uint64_t kv_bytes;                /* size of the page pool; 0: kv_tokens decides */
     uint64_t kv_tokens;               /* capacity in tokens when kv_bytes is 0; 0: one context */
-    uint32_t max_rows;                /* largest number of rows in one forward call */
-    uint32_t max_sequences;           /* sequences in one forward call */
-    uint32_t max_logit_rows;          /* rows with logits in one forward call */
+    uint32_t max_rows;                /* largest number of rows in one forward call; 0: 256 */
+    uint32_t max_sequences;           /* sequences in one forward call; 0: 1 */
+    uint32_t max_logit_rows;          /* rows with logits in one forward call; 0: max_sequences */
     /* Called during load with bytes done and to do; may be NULL. */
     void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
     void *progress_arg;
@@ -43,11 +43,17 @@ struct model_identity {
     struct kv_layout layout;
 };
 
+/* MISMATCH with what differs and both values; OK when pages may pass between the two. */
+enum status model_identity_compare(const struct model_identity *ours,
+                                   const struct model_identity *theirs, struct error *error);
+
 struct model_info {
     char name[64];          /* general.name or the file's stem */
     char architecture[32];
     uint32_t layers, embedding, heads, kv_heads, head_dim, feed_forward;
-    uint32_t vocab_count;   /* rows of the head: ids are below this */
+    uint32_t vocab_count;   /* rows of the head, width of a row of logits: ids are below this */
+    uint32_t token_count;   /* ids of the tokenizer, <= vocab_count; the rest is padding of the
+                             * matrix: taken as input, never to be sampled */
     uint32_t context_tokens; /* as served: min(model's, option) */
     uint64_t weight_bytes, kv_bytes;
 };
@@ -80,7 +86,8 @@ struct forward_hooks {
 };
 
 /* Runs sum(count) rows. *logits_out is [sum(logit_rows)][vocab_count], in sequence order, host
- * memory of the model, valid until the next call; NULL when no logits were asked for. hooks may be
+ * memory of the model, valid until the next call; NULL when no logits were asked for. Rows are as
+ * the head gives them, padding included: a sampler looks at the first token_count. hooks may be
  * NULL. Limits and token ids are checked (LIMIT, INVALID); a failed call has written nothing that
  * a later one could see. */
 enum status model_forward(struct model *model, const struct forward_sequence *sequences,

@@ -1,0 +1,290 @@
+/* Opens a model: file, hyperparameters, backend, pool, weights, forward pass, identity, in that
+ * order, so that what is cheap to refuse is refused before the weights are read. */
+#include "model/model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/team.h"
+#include "model/format/gguf.h"
+#include "model/net/forward_internal.h"
+#include "model/net/net_config_internal.h"
+#include "model/net/probe_internal.h"
+#include "model/net/weights_internal.h"
+#include "model/text/text.h"
+
+enum {
+    DEFAULT_PAGE_TOKENS = 64,
+    DEFAULT_ROWS = 256,
+    PAGE_TOKENS_MAX = 4096,
+    ROWS_MAX = 1 << 16,
+};
+
+struct model {
+    struct team *team;
+    struct backend *backend;
+    struct page_pool *pages;
+    struct net_config config;
+    struct weights weights;
+    struct forward *forward;
+    struct model_info info;
+    struct model_identity identity;
+    char backend_text[160];
+};
+
+static uint32_t value_or(uint32_t value, uint32_t fallback)
+{
+    return value == 0 ? fallback : value;
+}
+
+/* Fills in the defaults and checks the bounds. */
+static enum status settle_options(const struct net_config *config, struct model_options *options,
+                                  struct error *error)
+{
+    options->page_tokens = value_or(options->page_tokens, DEFAULT_PAGE_TOKENS);
+    options->context_tokens = value_or(options->context_tokens, config->context_tokens);
+    options->max_rows = value_or(options->max_rows, DEFAULT_ROWS);
+    options->max_sequences = value_or(options->max_sequences, 1);
+    options->max_logit_rows = value_or(options->max_logit_rows, options->max_sequences);
+    if (options->context_tokens > config->context_tokens)
+        return error_set(error, STATUS_LIMIT,
+                         "a context of %" PRIu32 " tokens is more than the model's %" PRIu32,
+                         options->context_tokens, config->context_tokens);
+    if (options->page_tokens % KV_BLOCK_TOKENS != 0 || options->page_tokens > PAGE_TOKENS_MAX)
+        return error_set(error, STATUS_INVALID,
+                         "a page of %" PRIu32 " tokens is not a multiple of %d up to %d",
+                         options->page_tokens, KV_BLOCK_TOKENS, PAGE_TOKENS_MAX);
+    if (options->max_rows > ROWS_MAX)
+        return error_set(error, STATUS_LIMIT,
+                         "%" PRIu32 " rows in one forward call are more than %d", options->max_rows,
+                         ROWS_MAX);
+    /* Every sequence brings a row, every row gives logits at most once. */
+    if (options->max_sequences > options->max_rows)
+        options->max_sequences = options->max_rows;
+    if (options->max_logit_rows > options->max_rows)
+        options->max_logit_rows = options->max_rows;
+    return STATUS_OK;
+}
+
+static enum status read_text(struct model *model, const struct gguf *file, struct error *error)
+{
+    struct text *text;
+    TRY(text_open_gguf(file, &text, error));
+    const struct text_info *info = text_info(text);
+    enum status status = STATUS_OK;
+    if (info->vocab_count > model->config.vocab_count)
+        status = error_set(error, STATUS_INVALID,
+                           "%s: the tokenizer has %" PRIu32
+                           " tokens but token_embd.weight only %" PRIu32 " rows",
+                           gguf_path(file), info->vocab_count, model->config.vocab_count);
+    model->info.token_count = info->vocab_count;
+    model->identity.tokenizer = info->digest;
+    memcpy(model->info.name, info->name, sizeof model->info.name);
+    text_close(text);
+    return status;
+}
+
+static void fill_info(struct model *model, const struct model_options *options)
+{
+    const struct net_config *config = &model->config;
+    struct model_info *info = &model->info;
+    snprintf(info->architecture, sizeof info->architecture, "%s", config->architecture->name);
+    info->layers = config->layers;
+    info->embedding = config->embedding;
+    info->heads = config->heads;
+    info->kv_heads = config->kv_heads;
+    info->head_dim = config->head_dim;
+    info->feed_forward = config->feed_forward;
+    info->vocab_count = config->vocab_count;
+    info->context_tokens = options->context_tokens;
+}
+
+static enum status open_backend(struct model *model, const struct model_options *options,
+                                struct error *error)
+{
+    const struct net_config *config = &model->config;
+    const uint32_t query = net_query_width(config);
+    uint32_t width = config->embedding > query ? config->embedding : query;
+    width = config->feed_forward > width ? config->feed_forward : width;
+    const struct backend_limits limits = {
+        .rows = options->max_rows,
+        .width = width,
+        .heads = config->heads,
+        .kv_heads = config->kv_heads,
+        .head_dim = config->head_dim,
+        .context_tokens = options->context_tokens,
+    };
+    model->team = team_create(options->threads);
+    TRY(backend_cpu_create(model->team, options->isa, options->activations, &limits,
+                           &model->backend, error));
+    snprintf(model->backend_text, sizeof model->backend_text, "%s, %s", model->backend->name,
+             model->backend->profile);
+    return STATUS_OK;
+}
+
+/* Size of the memory that a pool on this backend lives in. */
+static uint64_t memory_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static double mebibytes(uint64_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+/* Slots of the pool: what the options ask for, at least one whole context. */
+static enum status size_pool(const struct model_options *options, const struct kv_layout *layout,
+                             uint32_t *slot_count_out, struct error *error)
+{
+    const uint64_t page_bytes = kv_layout_page_bytes(layout);
+    const uint64_t page_tokens = layout->page_tokens;
+    const uint64_t context = options->context_tokens;
+    const uint64_t needed = (context + page_tokens - 1) / page_tokens;
+    uint64_t slots = needed;
+    if (options->kv_bytes != 0)
+        slots = options->kv_bytes / page_bytes;
+    else if (options->kv_tokens != 0)
+        slots = options->kv_tokens / page_tokens + (options->kv_tokens % page_tokens != 0);
+    if (slots < needed)
+        return error_set(error, STATUS_LIMIT,
+                         "one context of %" PRIu64 " tokens takes %.1f MiB of KV pages, the pool "
+                         "would have %.1f MiB (%" PRIu64 " tokens)",
+                         context, mebibytes(needed * page_bytes), mebibytes(slots * page_bytes),
+                         slots * page_tokens);
+    uint64_t bytes;
+    if (slots > UINT32_MAX || !size_multiply(slots, page_bytes, &bytes) || bytes > memory_bytes())
+        return error_set(error, STATUS_NO_MEMORY,
+                         "%" PRIu64 " KV pages of %.2f MiB (%" PRIu64
+                         " tokens) do not fit the %.0f MiB of memory: ask for a smaller context or "
+                         "pool",
+                         slots, mebibytes(page_bytes), slots * page_tokens,
+                         mebibytes(memory_bytes()));
+    *slot_count_out = (uint32_t)slots;
+    return STATUS_OK;
+}
+
+static enum status open_pages(struct model *model, const struct model_options *options,
+                              struct error *error)
+{
+    const struct kv_layout layout = {
+        .version = KV_LAYOUT_VERSION,
+        .layers = model->config.layers,
+        .kv_heads = model->config.kv_heads,
+        .head_dim = model->config.head_dim,
+        .page_tokens = options->page_tokens,
+        .dtype = options->kv_dtype,
+        .layout_id = kv_layout_id(options->kv_dtype),
+        .window = 0,
+    };
+    uint32_t slot_count;
+    TRY(size_pool(options, &layout, &slot_count, error));
+    TRY(page_pool_create(model->backend, &layout, slot_count, &model->pages, error));
+    model->identity.layout = layout;
+    model->info.kv_bytes = (uint64_t)slot_count * kv_layout_page_bytes(&layout);
+    return STATUS_OK;
+}
+
+static enum status open_net(struct model *model, const struct gguf *file,
+                            const struct model_options *options, struct error *error)
+{
+    const struct load_progress progress = {options->progress, options->progress_arg};
+    const struct forward_limits limits = {
+        .rows = options->max_rows,
+        .sequences = options->max_sequences,
+        .logit_rows = options->max_logit_rows,
+        .context_tokens = options->context_tokens,
+    };
+    TRY(weights_load(file, &model->config, model->backend, &progress, &model->weights, error));
+    model->info.weight_bytes = model->weights.bytes;
+    TRY(forward_create(model->backend, &model->config, &model->weights, model->pages, &limits,
+                       &model->forward, error));
+    const struct probe probe = {
+        .forward = model->forward,
+        .backend = model->backend,
+        .pages = model->pages,
+        .vocab_count = model->config.vocab_count,
+        .context_tokens = options->context_tokens,
+        .max_rows = options->max_rows,
+    };
+    model->identity.weights = gguf_weights_digest(file);
+    model->identity.profile_id = model->backend->profile_id;
+    return probe_run(&probe, &model->identity.probe_digest, error);
+}
+
+static enum status open_file(struct model *model, const struct gguf *file,
+                             struct model_options *options, struct error *error)
+{
+    TRY(net_config_read(file, options->context_tokens, &model->config, error));
+    TRY(settle_options(&model->config, options, error));
+    TRY(read_text(model, file, error));
+    fill_info(model, options);
+    TRY(open_backend(model, options, error));
+    TRY(open_pages(model, options, error));
+    return open_net(model, file, options, error);
+}
+
+enum status model_open(const struct model_options *options, struct model **out, struct error *error)
+{
+    struct model_options settled = *options;
+    struct gguf *file;
+    TRY(gguf_open(options->path, &file, error));
+    struct model *model = calloc(1, sizeof *model);
+    enum status status = model != NULL
+                             ? open_file(model, file, &settled, error)
+                             : error_set(error, STATUS_NO_MEMORY, "no memory to open a model");
+    gguf_close(file);
+    if (status != STATUS_OK) {
+        model_close(model);
+        return status;
+    }
+    *out = model;
+    return STATUS_OK;
+}
+
+void model_close(struct model *model)
+{
+    if (model == NULL)
+        return;
+    forward_destroy(model->forward);
+    if (model->backend != NULL) {
+        weights_release(&model->weights, model->backend);
+        page_pool_destroy(model->pages);
+        model->backend->ops->destroy(model->backend);
+    }
+    if (model->team != NULL)
+        team_destroy(model->team);
+    free(model);
+}
+
+const struct model_info *model_info(const struct model *model)
+{
+    return &model->info;
+}
+
+const struct model_identity *model_identity(const struct model *model)
+{
+    return &model->identity;
+}
+
+struct page_pool *model_pages(struct model *model)
+{
+    return model->pages;
+}
+
+const char *model_backend_text(const struct model *model)
+{
+    return model->backend_text;
+}
+
+enum status model_forward(struct model *model, const struct forward_sequence *sequences,
+                          uint32_t sequence_count, const struct forward_hooks *hooks,
+                          const float **logits_out, struct error *error)
+{
+    return forward_run(model->forward, sequences, sequence_count, hooks, logits_out, error);
+}
