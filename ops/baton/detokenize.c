@@ -1,0 +1,96 @@
+/* `baton detokenize`: a JSON array of token ids on standard input, their bytes on standard output.
+ */
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/config.h"
+#include "base/json.h"
+#include "model/text/text.h"
+#include "ops/baton/commands.h"
+#include "ops/baton/text_input.h"
+
+struct options {
+    const char *model;
+};
+
+static const struct config_row option_rows[] = {
+    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE",
+     "the GGUF file whose vocabulary is used", 0, 0},
+};
+
+static const struct config_command description = {
+    .program = "baton detokenize",
+    .summary = "Writes the bytes that a JSON array of token ids on standard input stands for.",
+    .examples = "  echo '[19556, 905]' | baton detokenize --model model.gguf\n",
+    .rows = option_rows,
+    .row_count = ARRAY_COUNT(option_rows),
+};
+
+static enum status ids_decode(const struct text *text, const struct json *ids, struct buffer *out,
+                              struct error *error)
+{
+    if (json_kind(ids) != JSON_ARRAY)
+        return error_set(error, STATUS_INVALID,
+                         "standard input holds %s, an array of ids is needed",
+                         json_kind_name(json_kind(ids)));
+    const uint32_t vocab_count = text_info(text)->vocab_count;
+    for (size_t i = 0; i < json_count(ids); i++) {
+        const struct json *item = json_at(ids, i);
+        if (json_kind(item) != JSON_INT)
+            return error_set(error, STATUS_INVALID, "item %zu is %s, an id is needed", i,
+                             json_kind_name(json_kind(item)));
+        const int64_t id = json_int(item);
+        if (id < 0 || id >= vocab_count)
+            return error_set(error, STATUS_INVALID, "item %zu is %lld, ids go from 0 to %u", i,
+                             (long long)id, vocab_count - 1);
+        size_t count;
+        const char *bytes = text_token_bytes(text, (int32_t)id, &count);
+        buffer_add(out, bytes, count);
+    }
+    return STATUS_OK;
+}
+
+static enum status detokenize(const struct options *options, struct error *error)
+{
+    struct text *text;
+    TRY(text_open(options->model, &text, error));
+    struct buffer input = {0};
+    struct buffer output = {0};
+    struct json *ids = NULL;
+    enum status status = text_input_read(&input, error);
+    if (status == STATUS_OK)
+        status = json_parse(input.data, input.size, &ids, error);
+    if (status == STATUS_OK)
+        status = ids_decode(text, ids, &output, error);
+    if (status == STATUS_OK)
+        status = text_output_write(&output, error);
+    json_free(ids);
+    buffer_free(&output);
+    buffer_free(&input);
+    text_close(text);
+    return status;
+}
+
+int command_detokenize(int argc, char **argv)
+{
+    struct options options;
+    int first_operand;
+    switch (config_parse(&description, argc, argv, &options, &first_operand)) {
+    case CONFIG_EXIT_OK:
+        return 0;
+    case CONFIG_EXIT_USAGE:
+        return 2;
+    case CONFIG_RUN:
+        break;
+    }
+    if (options.model == NULL) {
+        fputs("baton detokenize: --model FILE is needed\n", stderr);
+        return 2;
+    }
+    struct error error;
+    if (detokenize(&options, &error) != STATUS_OK) {
+        fprintf(stderr, "baton detokenize: %s\n", error.text);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,81 @@
+/* `baton tokenize`: text on standard input, its token ids as one JSON array on standard output. */
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/config.h"
+#include "base/json.h"
+#include "model/text/text.h"
+#include "ops/baton/commands.h"
+#include "ops/baton/text_input.h"
+
+struct options {
+    const char *model;
+    bool special;
+};
+
+static const struct config_row option_rows[] = {
+    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE",
+     "the GGUF file whose vocabulary is used", 0, 0},
+    {"special", CONFIG_FLAG, offsetof(struct options, special), NULL, NULL,
+     "special tokens written in the text become their ids", 0, 0},
+};
+
+static const struct config_command description = {
+    .program = "baton tokenize",
+    .summary = "Prints the token ids of the text on standard input as one JSON array.",
+    .examples = "  echo -n 'Hello world' | baton tokenize --model model.gguf\n",
+    .rows = option_rows,
+    .row_count = ARRAY_COUNT(option_rows),
+};
+
+static enum status tokenize(const struct options *options, struct error *error)
+{
+    struct text *text;
+    TRY(text_open(options->model, &text, error));
+    struct buffer input = {0};
+    struct buffer output = {0};
+    struct token_list ids = {0};
+    enum status status = text_input_read(&input, error);
+    if (status == STATUS_OK) // at least a byte a token, so the input's limit is the ids' limit
+        status =
+            text_encode(text, input.data, input.size, options->special, input.size, &ids, error);
+    if (status == STATUS_OK) {
+        struct json_writer writer;
+        json_writer_init(&writer, &output);
+        json_open_array(&writer);
+        for (size_t i = 0; i < ids.count; i++)
+            json_put_int(&writer, ids.ids[i]);
+        json_close_array(&writer);
+        buffer_add_char(&output, '\n');
+        status = text_output_write(&output, error);
+    }
+    token_list_free(&ids);
+    buffer_free(&output);
+    buffer_free(&input);
+    text_close(text);
+    return status;
+}
+
+int command_tokenize(int argc, char **argv)
+{
+    struct options options;
+    int first_operand;
+    switch (config_parse(&description, argc, argv, &options, &first_operand)) {
+    case CONFIG_EXIT_OK:
+        return 0;
+    case CONFIG_EXIT_USAGE:
+        return 2;
+    case CONFIG_RUN:
+        break;
+    }
+    if (options.model == NULL) {
+        fputs("baton tokenize: --model FILE is needed\n", stderr);
+        return 2;
+    }
+    struct error error;
+    if (tokenize(&options, &error) != STATUS_OK) {
+        fprintf(stderr, "baton tokenize: %s\n", error.text);
+        return 1;
+    }
+    return 0;
+}
