@@ -41,8 +41,8 @@ static inline bool device_null(device_ptr p)
 
 /* How activations enter a product with weights. */
 enum activation_mode {
-    ACTIVATION_AUTO, /* NATIVE; F32 when the instruction set is `ref` */
-    ACTIVATION_F32,  /* float32 activations, weights widened: the reference profile */
+    ACTIVATION_AUTO,   /* NATIVE; F32 when the instruction set is `ref` */
+    ACTIVATION_F32,    /* float32 activations, weights widened: the reference profile */
     ACTIVATION_NATIVE, /* int8 by groups of 32 for 4/8-bit weights, bf16 for bf16, f32 for f32 */
 };
 
@@ -171,8 +171,8 @@ struct backend {
 };
 
 struct backend_limits {
-    uint32_t rows;      /* largest T of one call */
-    uint32_t width;     /* largest N or K of a matrix whose product has `rows` rows */
+    uint32_t rows;  /* largest T of one call */
+    uint32_t width; /* largest N or K of a matrix whose product has `rows` rows */
     uint32_t heads, kv_heads, head_dim;
     uint32_t context_tokens; /* largest position + 1 */
 };

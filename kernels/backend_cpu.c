@@ -1,0 +1,135 @@
+/* The CPU as a device: creation, the operation table, the profile. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "kernels/backend_cpu_internal.h"
+
+static void cpu_destroy(struct backend *backend)
+{
+    struct backend_cpu *cpu = backend_cpu_of(backend);
+    memory_release(cpu->activations);
+    memory_release(cpu->attention_scratch);
+    free(cpu);
+}
+
+static const struct backend_ops CPU_OPS = {
+    .allocate = cpu_allocate,
+    .release = cpu_release,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .host_view = cpu_host_view,
+    .synchronize = cpu_synchronize,
+    .weight_create = cpu_weight_create,
+    .weight_fill = cpu_weight_fill,
+    .weight_release = cpu_weight_release,
+    .weight_bytes = cpu_weight_bytes,
+    .embed = cpu_embed,
+    .rms_norm = cpu_rms_norm,
+    .matmul = cpu_matmul,
+    .rope = cpu_rope,
+    .kv_write = cpu_kv_write,
+    .attention = cpu_attention,
+    .swiglu = cpu_swiglu,
+    .gather_rows = cpu_gather_rows,
+    .destroy = cpu_destroy,
+};
+
+static void list_available(char *out, size_t bytes)
+{
+    size_t used = 0;
+    out[0] = 0;
+    for (enum kernel_isa isa = KERNEL_ISA_ref; isa < KERNEL_ISA_COUNT; isa++) {
+        if (!kernel_isa_available(isa) || used >= bytes)
+            continue;
+        const int written =
+            snprintf(out + used, bytes - used, "%s%s", used ? ", " : "", kernel_isa_name(isa));
+        used += written > 0 ? (size_t)written : 0;
+    }
+}
+
+static enum status choose_isa(const char *name, enum kernel_isa *isa_out, struct error *error)
+{
+    const char *source = "The instruction set";
+    if (!name || !*name) {
+        name = getenv("BATON_ISA");
+        source = "BATON_ISA:";
+    }
+    if (!name || !*name) {
+        *isa_out = kernel_isa_best();
+        return STATUS_OK;
+    }
+    char available[64];
+    list_available(available, sizeof(available));
+    enum kernel_isa isa;
+    if (!kernel_isa_parse(name, &isa))
+        return error_set(error, STATUS_UNSUPPORTED, "%s \"%.40s\" is not known; there are: %s",
+                         source, name, available);
+    if (!kernel_isa_available(isa))
+        return error_set(error, STATUS_UNSUPPORTED,
+                         "%s \"%s\" is not supported by this CPU; there are: %s", source, name,
+                         available);
+    *isa_out = isa;
+    return STATUS_OK;
+}
+
+/* The version changes with any order of summation or constant of README.md. */
+static void name_profile(struct backend_cpu *cpu)
+{
+    snprintf(cpu->base.profile, sizeof(cpu->base.profile), "v1 act=%s attn=%d/%d kv=k16v16",
+             cpu->mode == ACTIVATION_F32 ? "f32" : "int8g32,bf16", ATTENTION_BLOCK,
+             ATTENTION_SEGMENT);
+    cpu->base.profile_id = hash64(cpu->base.profile, strlen(cpu->base.profile), 0);
+    snprintf(cpu->name, sizeof(cpu->name), "cpu/%s", kernel_isa_name(cpu->isa));
+    cpu->base.name = cpu->name;
+    cpu->base.ops = &CPU_OPS;
+}
+
+static enum status allocate_scratch(struct backend_cpu *cpu, struct error *error)
+{
+    const struct backend_limits *limits = &cpu->limits;
+    cpu->activation_values = (size_t)limits->rows * limits->width;
+    /* bf16 is the larger form; a row of odd K has one element more. */
+    const size_t activation_bytes = (cpu->activation_values + limits->rows) * sizeof(uint16_t);
+    cpu->attention_scratch_bytes = (attention_scratch_bytes(limits->head_dim) + 63) / 64 * 64;
+    const size_t attention_bytes = cpu->attention_scratch_bytes * team_count(cpu->team);
+    cpu->activations = memory_allocate(activation_bytes);
+    cpu->attention_scratch = memory_allocate(attention_bytes);
+    if (!cpu->activations || !cpu->attention_scratch)
+        return error_set(error, STATUS_NO_MEMORY,
+                         "There is no memory for the scratch of %u rows by %u (%zu bytes)",
+                         limits->rows, limits->width, activation_bytes + attention_bytes);
+    return STATUS_OK;
+}
+
+enum status backend_cpu_create(struct team *team, const char *isa, enum activation_mode mode,
+                               const struct backend_limits *limits, struct backend **out,
+                               struct error *error)
+{
+    enum kernel_isa chosen = KERNEL_ISA_ref;
+    TRY(choose_isa(isa, &chosen, error));
+    if (limits->rows == 0 || limits->width == 0 || limits->head_dim == 0)
+        return error_set(error, STATUS_INVALID,
+                         "A backend needs limits above zero, not %u rows, width %u, head size %u",
+                         limits->rows, limits->width, limits->head_dim);
+    struct backend_cpu *cpu = calloc(1, sizeof(*cpu));
+    if (!cpu)
+        return error_set(error, STATUS_NO_MEMORY, "There is no memory for a backend");
+    cpu->team = team;
+    cpu->isa = chosen;
+    cpu->limits = *limits;
+    cpu->mode = mode != ACTIVATION_AUTO    ? mode
+                : chosen == KERNEL_ISA_ref ? ACTIVATION_F32
+                                           : ACTIVATION_NATIVE;
+    kernels_init(&cpu->kernels, chosen);
+    name_profile(cpu);
+    const enum status status = allocate_scratch(cpu, error);
+    if (status != STATUS_OK) {
+        cpu_destroy(&cpu->base);
+        return status;
+    }
+    *out = &cpu->base;
+    return STATUS_OK;
+}

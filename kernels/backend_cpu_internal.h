@@ -1,0 +1,102 @@
+/* The inside of the CPU backend, shared by backend_cpu*.c only. */
+#ifndef BATON_KERNELS_BACKEND_CPU_INTERNAL_H
+#define BATON_KERNELS_BACKEND_CPU_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+#include "kernels/kernels.h"
+#include "kernels/weight_panel.h"
+
+struct backend_cpu {
+    struct backend base; /* first member */
+    struct team *team;   /* not owned */
+    struct kernel_table kernels;
+    enum kernel_isa isa;
+    enum activation_mode mode; /* F32 or NATIVE */
+    struct backend_limits limits;
+    char name[24];
+    /* Activations of the running product in the form its weights want; sized from limits. */
+    uint8_t *activations;
+    size_t activation_values; /* limits.rows * limits.width */
+    /* attention_scratch_bytes() for every member of the team. */
+    uint8_t *attention_scratch;
+    size_t attention_scratch_bytes; /* of one member */
+};
+
+struct weight {
+    enum weight_kind kind;
+    uint32_t n, k;
+    uint32_t rows_filled; /* n before the first use */
+    size_t bytes;
+    uint8_t *panels;
+};
+
+static inline struct backend_cpu *backend_cpu_of(struct backend *backend)
+{
+    return (struct backend_cpu *)backend;
+}
+
+/* Device memory of the CPU is host memory. */
+static inline void *device_address(device_ptr p)
+{
+    return (void *)(uintptr_t)p.address;
+}
+static inline float *device_floats(device_ptr p)
+{
+    return (float *)device_address(p);
+}
+
+/* 64-byte aligned, zeroed; NULL when there is none. */
+void *memory_allocate(size_t bytes);
+void memory_release(void *memory); /* NULL is fine */
+
+enum {
+    /* Elements below which one thread is faster than waking the others. */
+    TEAM_ELEMENTS = 16384,
+    /* Multiply-adds below which the same holds for products and attention. */
+    TEAM_PRODUCTS = 65536,
+};
+
+/* Runs function over [0, rows): in pieces on the team if `elements` are worth it. */
+typedef void rows_function(void *arg, size_t first, size_t end);
+void backend_cpu_run_rows(struct backend_cpu *cpu, size_t rows, size_t elements,
+                          rows_function *function, void *arg);
+
+/* backend_cpu_memory.c */
+enum status cpu_allocate(struct backend *backend, size_t bytes, device_ptr *out,
+                         struct error *error);
+void cpu_release(struct backend *backend, device_ptr p);
+void cpu_upload(struct backend *backend, device_ptr to, const void *from, size_t bytes);
+void cpu_download(struct backend *backend, void *to, device_ptr from, size_t bytes);
+void *cpu_host_view(struct backend *backend, device_ptr p);
+void cpu_synchronize(struct backend *backend);
+enum status cpu_weight_create(struct backend *backend, enum weight_kind kind, uint32_t n,
+                              uint32_t k, struct weight **out, struct error *error);
+void cpu_weight_fill(struct backend *backend, struct weight *weight, uint32_t first_row,
+                     uint32_t row_count, const struct weight_rows *rows);
+void cpu_weight_release(struct backend *backend, struct weight *weight);
+size_t cpu_weight_bytes(const struct weight *weight);
+
+/* backend_cpu_rows.c */
+void cpu_embed(struct backend *backend, const struct weight *weight, const int32_t *ids,
+               uint32_t rows, device_ptr out);
+void cpu_rms_norm(struct backend *backend, device_ptr x, device_ptr gain, float epsilon,
+                  uint32_t rows, uint32_t width, device_ptr out);
+void cpu_rope(struct backend *backend, const struct rope_args *args);
+void cpu_swiglu(struct backend *backend, device_ptr gate, device_ptr up, uint32_t rows,
+                uint32_t width, device_ptr out);
+void cpu_gather_rows(struct backend *backend, device_ptr x, const uint32_t *indices, uint32_t count,
+                     uint32_t width, device_ptr out);
+
+/* backend_cpu_matmul.c */
+void cpu_matmul(struct backend *backend, const struct matmul_args *args);
+
+/* backend_cpu_attention.c */
+void cpu_kv_write(struct backend *backend, device_ptr k, device_ptr v, const struct kv_view *kv,
+                  const struct batch_sequence *sequences, uint32_t sequence_count);
+void cpu_attention(struct backend *backend, const struct attention_args *args);
+
+#endif

@@ -1,0 +1,159 @@
+/* Products: activations are brought into the form the weights want, then the panels are shared out
+ * among the team (outputs, never inputs, so that the number of threads changes no sum). */
+#include "base/check.h"
+#include "kernels/backend_cpu_internal.h"
+
+enum activation_form { FORM_F32, FORM_BF16, FORM_I8 };
+
+struct matmul_job {
+    struct backend_cpu *cpu;
+    enum activation_form form;
+    const float *x;
+    matmul_kernel *kernel;
+    struct matmul_task task;
+    bool prepare; /* activations are still to be converted */
+};
+
+static matmul_kernel *native_kernel(const struct kernel_table *kernels, enum weight_kind kind)
+{
+    switch (kind) {
+    case WEIGHT_F32:
+        return kernels->matmul_f32;
+    case WEIGHT_BF16:
+        return kernels->matmul_bf16;
+    case WEIGHT_Q8:
+        return kernels->matmul_i8_q8;
+    case WEIGHT_Q8A:
+        return kernels->matmul_i8_q8a;
+    case WEIGHT_Q4:
+        return kernels->matmul_i8_q4;
+    case WEIGHT_Q4A:
+        return kernels->matmul_i8_q4a;
+    }
+    return NULL;
+}
+
+static matmul_kernel *f32_kernel(const struct kernel_table *kernels, enum weight_kind kind)
+{
+    switch (kind) {
+    case WEIGHT_F32:
+        return kernels->matmul_f32;
+    case WEIGHT_BF16:
+        return kernels->matmul_f32_bf16;
+    case WEIGHT_Q8:
+        return kernels->matmul_f32_q8;
+    case WEIGHT_Q8A:
+        return kernels->matmul_f32_q8a;
+    case WEIGHT_Q4:
+        return kernels->matmul_f32_q4;
+    case WEIGHT_Q4A:
+        return kernels->matmul_f32_q4a;
+    }
+    return NULL;
+}
+
+static enum activation_form form_for(enum activation_mode mode, enum weight_kind kind)
+{
+    if (mode == ACTIVATION_F32 || kind == WEIGHT_F32)
+        return FORM_F32;
+    return kind == WEIGHT_BF16 ? FORM_BF16 : FORM_I8;
+}
+
+static void prepare_rows(const struct matmul_job *job, size_t first, size_t end)
+{
+    const struct kernel_table *kernels = &job->cpu->kernels;
+    const uint32_t k = job->task.k;
+    const float *x = job->x + first * k;
+    const uint32_t rows = (uint32_t)(end - first);
+    if (job->form == FORM_BF16) {
+        const size_t padded = ((size_t)k + 1) / 2 * 2;
+        kernels->round_bf16(&(struct round_task){.x = x,
+                                                 .rows = rows,
+                                                 .k = k,
+                                                 .out = (uint16_t *)(void *)job->cpu->activations +
+                                                        first * padded});
+        return;
+    }
+    const size_t at = first * (k / WEIGHT_GROUP);
+    kernels->quantize_i8(
+        &(struct quantize_task){.x = x,
+                                .rows = rows,
+                                .k = k,
+                                .q = (int8_t *)job->cpu->activations + first * k,
+                                .scale = (float *)(uintptr_t)job->task.x_scale + at,
+                                .sum = (int32_t *)(uintptr_t)job->task.x_sum + at});
+}
+
+static void matmul_member(void *arg, uint32_t index, uint32_t count)
+{
+    const struct matmul_job *job = arg;
+    size_t first;
+    size_t end;
+    if (job->prepare) {
+        team_split(job->task.rows, 1, index, count, &first, &end);
+        if (first < end)
+            prepare_rows(job, first, end);
+        team_barrier(job->cpu->team);
+    }
+    team_split(panel_count(job->task.n), 1, index, count, &first, &end);
+    if (first == end)
+        return;
+    struct matmul_task task = job->task;
+    task.panel_first = (uint32_t)first;
+    task.panel_end = (uint32_t)end;
+    job->kernel(&task);
+}
+
+/* Points the task at the scratch that prepare_rows fills. */
+static void place_activations(struct matmul_job *job)
+{
+    struct backend_cpu *cpu = job->cpu;
+    const size_t values = (size_t)job->task.rows * job->task.k;
+    CHECK(values <= cpu->activation_values);
+    job->task.x = cpu->activations;
+    if (job->form != FORM_I8)
+        return;
+    /* values is a multiple of 32, so both arrays are aligned. */
+    float *scale = (float *)(void *)(cpu->activations + values);
+    job->task.x_scale = scale;
+    job->task.x_sum = (const int32_t *)(void *)(scale + values / WEIGHT_GROUP);
+}
+
+void cpu_matmul(struct backend *backend, const struct matmul_args *args)
+{
+    struct backend_cpu *cpu = backend_cpu_of(backend);
+    const struct weight *weight = args->weight;
+    CHECK(weight->rows_filled == weight->n);
+    if (args->rows == 0)
+        return;
+    struct matmul_job job = {
+        .cpu = cpu,
+        .form = form_for(cpu->mode, weight->kind),
+        .x = device_floats(args->x),
+        .task = {.panels = weight->panels,
+                 .n = weight->n,
+                 .k = weight->k,
+                 .x = device_floats(args->x),
+                 .bias = device_floats(args->bias),
+                 .out = device_floats(args->out),
+                 .rows = args->rows,
+                 .accumulate = args->accumulate},
+    };
+    job.kernel = job.form == FORM_F32 ? f32_kernel(&cpu->kernels, weight->kind)
+                                      : native_kernel(&cpu->kernels, weight->kind);
+    const size_t values = (size_t)args->rows * weight->k;
+    if (job.form != FORM_F32) {
+        place_activations(&job);
+        job.prepare = values >= TEAM_ELEMENTS && args->rows > 1;
+        if (!job.prepare)
+            prepare_rows(&job, 0, args->rows);
+    }
+    if (values * weight->n < TEAM_PRODUCTS || team_count(cpu->team) == 1) {
+        if (job.prepare)
+            prepare_rows(&job, 0, args->rows);
+        job.prepare = false;
+        matmul_member(&job, 0, 1);
+        return;
+    }
+    team_run(cpu->team, matmul_member, &job);
+}

@@ -1,0 +1,14 @@
+/* What this CPU can run and the operating system saves. */
+#ifndef BATON_KERNELS_CPU_FEATURES_H
+#define BATON_KERNELS_CPU_FEATURES_H
+
+#include <stdbool.h>
+
+struct cpu_features {
+    bool avx2_fma_f16c; /* with the YMM state enabled by the system */
+};
+
+/* Asked once, then remembered. Any thread. */
+const struct cpu_features *cpu_features(void);
+
+#endif

@@ -1,0 +1,149 @@
+/* The kernels of the CPU: what each operation's function looks like, and the table of the chosen
+ * ones. kernels.def lists every variant; everything here that repeats is generated from it.
+ *
+ * A kernel gets raw pointers and sizes that its caller (backend_cpu*.c) has checked. It allocates
+ * nothing, keeps nothing and calls nothing outside this folder. All variants of one slot give the
+ * same bits (README.md has the order of every sum); any NaN counts as equal to any other. */
+#ifndef BATON_KERNELS_KERNELS_H
+#define BATON_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+/* Instruction sets in the order of the ladder; `ref` is plain C for any CPU. */
+enum kernel_isa { KERNEL_ISA_ref, KERNEL_ISA_avx2, KERNEL_ISA_COUNT };
+
+/* Activations x [T][K] become int8 by groups of 32 (K a multiple of 32). */
+struct quantize_task {
+    const float *x; /* [rows][k] */
+    uint32_t rows, k;
+    int8_t *q;    /* [rows][k], in [-127, 127] */
+    float *scale; /* [rows][k / 32]; NaN where the group holds NaN or Inf */
+    int32_t *sum; /* [rows][k / 32], of q */
+};
+typedef void quantize_kernel(const struct quantize_task *task);
+
+/* Activations become bf16, K padded to even with zero. */
+struct round_task {
+    const float *x; /* [rows][k] */
+    uint32_t rows, k;
+    uint16_t *out; /* [rows][k rounded up to even] */
+};
+typedef void round_kernel(const struct round_task *task);
+
+/* out[rows][panel_first * 16 … panel_end * 16) of x times the packed weight (weight_panel.h). */
+struct matmul_task {
+    const uint8_t *panels; /* panel 0 */
+    uint32_t n, k;
+    const void *x;        /* float [rows][k], int8 [rows][k] or bf16 [rows][k even]: the slot's */
+    const float *x_scale; /* int8 only: [rows][k / 32] */
+    const int32_t *x_sum; /* int8 only: [rows][k / 32] */
+    const float *bias;    /* [n] or NULL */
+    float *out;           /* [rows][n] */
+    uint32_t rows;
+    bool accumulate; /* out + (sum + bias) */
+    uint32_t panel_first, panel_end;
+};
+typedef void matmul_kernel(const struct matmul_task *task);
+
+/* Rows `ids` of a packed weight as floats. */
+struct embed_task {
+    const uint8_t *panels;
+    uint32_t k;
+    const int32_t *ids; /* [rows] */
+    uint32_t rows;
+    float *out; /* [rows][k] */
+};
+typedef void embed_kernel(const struct embed_task *task);
+
+struct rms_norm_task {
+    const float *x, *gain; /* [rows][width], [width] */
+    float epsilon;
+    uint32_t rows, width;
+    float *out; /* [rows][width], may be x */
+};
+typedef void rms_norm_kernel(const struct rms_norm_task *task);
+
+struct rope_task {
+    float *x;               /* [rows][heads][head_dim], in place */
+    const float *cos, *sin; /* [rows][rotary / 2] */
+    uint32_t rows, heads, head_dim, rotary;
+};
+typedef void rope_kernel(const struct rope_task *task);
+
+struct swiglu_task {
+    const float *gate, *up;
+    size_t count;
+    float *out; /* [count], may be gate */
+};
+typedef void swiglu_kernel(const struct swiglu_task *task);
+
+/* K and V of some rows of one sequence, into its pages. */
+struct kv_write_task {
+    const float *k, *v; /* [rows][kv_heads][head_dim] */
+    const struct kv_view *kv;
+    const uint32_t *slots; /* block table */
+    uint32_t position;     /* of the first row */
+    uint32_t rows;
+};
+typedef void kv_write_kernel(const struct kv_write_task *task);
+
+/* Query rows of one key/value head of one sequence. Row r is token r / group, head r % group. */
+enum { ATTENTION_TILE_ROWS = 24, ATTENTION_BLOCK = 64, ATTENTION_SEGMENT = 512 };
+struct attention_task {
+    const float *q; /* [T][heads][head_dim], at the sequence's first row */
+    float *out;     /* the same shape */
+    uint32_t heads, kv_head, head_dim;
+    float scale;
+    const struct kv_view *kv;
+    const uint32_t *slots;
+    uint32_t position;             /* of token 0 */
+    uint32_t row_first, row_count; /* row_count <= ATTENTION_TILE_ROWS */
+    void *scratch;                 /* attention_scratch_bytes(head_dim), 64-byte aligned */
+};
+typedef void attention_kernel(const struct attention_task *task);
+size_t attention_scratch_bytes(uint32_t head_dim);
+
+/* The chosen function of every slot, e.g. table->matmul_i8_q4a. */
+struct kernel_table {
+#define SLOT(operation, dtype) operation##_kernel *operation##_##dtype;
+#include "kernels/kernels.def"
+#undef SLOT
+};
+
+enum kernel_slot {
+#define SLOT(operation, dtype) KERNEL_SLOT_##operation##_##dtype,
+#include "kernels/kernels.def"
+#undef SLOT
+    KERNEL_SLOT_COUNT
+};
+
+#define KERNEL(operation, dtype, isa, function, tile) operation##_kernel function;
+#include "kernels/kernels.def"
+#undef KERNEL
+
+/* One line of kernels.def, for the check and the bench. */
+struct kernel_row {
+    const char *operation, *dtype, *name; /* name: the function's */
+    enum kernel_slot slot;
+    enum kernel_isa isa;
+    uint32_t tile; /* rows one inner loop handles; the check tries tile - 1, tile, tile + 1 */
+    void (*function)(void); /* an operation##_kernel */
+};
+const struct kernel_row *kernel_rows(uint32_t *count_out);
+
+/* "ref", "avx2". */
+const char *kernel_isa_name(enum kernel_isa isa);
+/* False if there is no such name; says nothing about the CPU. */
+bool kernel_isa_parse(const char *name, enum kernel_isa *isa_out);
+/* Whether this CPU and operating system can run it. */
+bool kernel_isa_available(enum kernel_isa isa);
+/* The highest rung that is available. */
+enum kernel_isa kernel_isa_best(void);
+/* Fills every slot with its highest variant that is not above `isa`. */
+void kernels_init(struct kernel_table *table, enum kernel_isa isa);
+
+#endif

@@ -1,0 +1,16 @@
+#include "kernels/kv_layout.h"
+
+#include "base/check.h"
+
+size_t kv_page_bytes(enum kv_dtype dtype, uint32_t page_tokens, uint32_t kv_heads,
+                     uint32_t head_dim)
+{
+    CHECK(page_tokens % KV_BLOCK_TOKENS == 0);
+    return 2 * (size_t)kv_heads * (page_tokens / KV_BLOCK_TOKENS) * kv_block_bytes(dtype, head_dim);
+}
+
+/* "k16" + version + dtype: changes whenever the bytes of a block would. */
+uint32_t kv_layout_id(enum kv_dtype dtype)
+{
+    return 0x6b160100u + (uint32_t)dtype;
+}

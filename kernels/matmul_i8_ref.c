@@ -1,0 +1,55 @@
+/* int8 activations times 4- or 8-bit weights: per group of 32 an exact integer dot product, then
+ * one fused multiply-add per group (two with an offset), groups ascending. */
+#include "kernels/kernels.h"
+#include "kernels/matmul_epilogue.h"
+#include "kernels/ref_clones.h"
+
+REF_INLINE void group_dots(enum weight_kind kind, const uint8_t *group, const int8_t *x,
+                           int32_t dots[PANEL_ROWS])
+{
+    for (uint32_t lane = 0; lane < PANEL_ROWS; lane++)
+        dots[lane] = 0;
+    for (uint32_t i = 0; i < WEIGHT_GROUP; i++)
+        for (uint32_t lane = 0; lane < PANEL_ROWS; lane++)
+            dots[lane] += panel_group_value(kind, group, i, lane) * x[i];
+}
+
+REF_INLINE void matmul_row(const struct matmul_task *task, enum weight_kind kind, uint32_t panel,
+                           uint32_t row)
+{
+    const uint32_t groups = task->k / WEIGHT_GROUP;
+    const uint8_t *group = task->panels + panel * panel_bytes(kind, task->k);
+    const int8_t *x = (const int8_t *)task->x + (size_t)row * task->k;
+    const float *x_scale = task->x_scale + (size_t)row * groups;
+    const int32_t *x_sum = task->x_sum + (size_t)row * groups;
+    float sums[PANEL_ROWS] = {0};
+    for (uint32_t g = 0; g < groups; g++, group += panel_group_bytes(kind), x += WEIGHT_GROUP) {
+        const float *scale = panel_group_scale(kind, group);
+        int32_t dots[PANEL_ROWS];
+        group_dots(kind, group, x, dots);
+        for (uint32_t lane = 0; lane < PANEL_ROWS; lane++) {
+            sums[lane] = fmaf(scale[lane] * x_scale[g], (float)dots[lane], sums[lane]);
+            if (weight_kind_offset(kind))
+                sums[lane] =
+                    fmaf(scale[PANEL_ROWS + lane] * x_scale[g], (float)x_sum[g], sums[lane]);
+        }
+    }
+    matmul_store(task, row, panel, sums);
+}
+
+REF_INLINE void matmul_panels(const struct matmul_task *task, enum weight_kind kind)
+{
+    for (uint32_t panel = task->panel_first; panel < task->panel_end; panel++)
+        for (uint32_t row = 0; row < task->rows; row++)
+            matmul_row(task, kind, panel, row);
+}
+
+#define MATMUL(name, kind)                                                                         \
+    REF_CLONES void name(const struct matmul_task *task)                                           \
+    {                                                                                              \
+        matmul_panels(task, kind);                                                                 \
+    }
+MATMUL(matmul_i8_q8__ref, WEIGHT_Q8)
+MATMUL(matmul_i8_q8a__ref, WEIGHT_Q8A)
+MATMUL(matmul_i8_q4__ref, WEIGHT_Q4)
+MATMUL(matmul_i8_q4a__ref, WEIGHT_Q4A)

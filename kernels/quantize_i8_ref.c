@@ -1,0 +1,36 @@
+/* Activations to int8, a scale for every 32: scale = amax / 127, q = round(x * (127 / amax)), ties
+ * to even. |x| <= amax keeps |q| <= 127 without a clamp. */
+#include "kernels/quantize_i8.h"
+
+#include <math.h>
+
+#include "kernels/float_bits.h"
+#include "kernels/kernels.h"
+
+static void quantize_group(const float *x, int8_t *q, float *scale, int32_t *sum)
+{
+    /* Magnitudes order like their bits, with infinity and then every NaN on top. */
+    uint32_t amax_bits = 0;
+    for (uint32_t i = 0; i < WEIGHT_GROUP; i++) {
+        const uint32_t bits = float_bits(x[i]) & 0x7fffffffu;
+        amax_bits = bits > amax_bits ? bits : amax_bits;
+    }
+    const float amax = float_from_bits(amax_bits);
+    const bool finite = amax_bits < FLOAT_INFINITY_BITS;
+    const bool zero = amax_bits < QUANTIZE_SMALLEST_BITS;
+    *sum = 0;
+    *scale = zero ? 0.0f : finite ? amax / QUANTIZE_LEVELS : NAN;
+    const float inverse = QUANTIZE_LEVELS / amax;
+    for (uint32_t i = 0; i < WEIGHT_GROUP; i++) {
+        q[i] = finite && !zero ? (int8_t)float_round_to_int(x[i] * inverse) : 0;
+        *sum += q[i];
+    }
+}
+
+void quantize_i8__ref(const struct quantize_task *task)
+{
+    const size_t groups = (size_t)task->rows * (task->k / WEIGHT_GROUP);
+    for (size_t group = 0; group < groups; group++)
+        quantize_group(task->x + group * WEIGHT_GROUP, task->q + group * WEIGHT_GROUP,
+                       task->scale + group, task->sum + group);
+}
