@@ -1,0 +1,219 @@
+/* `baton up`: the embedded default, a whole cluster on this machine. This file turns the options
+ * into a checked plan; up_cluster.c runs it. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/config.h"
+#include "ops/baton/commands.h"
+#include "ops/baton/up_cluster.h"
+
+struct up_options {
+    const char *model, *model_name, *http, *workdir, *ready_file;
+    uint32_t prefill_count, decode_count, threads, kv_dtype;
+    uint32_t context_tokens, chunk_tokens, max_batch;
+    uint32_t start_timeout_ms, stop_timeout_ms;
+    uint64_t kv_bytes;
+};
+
+static const char *const kv_dtype_names[] = {"f32", "bf16"};
+
+#define OPTION(field) offsetof(struct up_options, field)
+static const struct config_row up_rows[] = {
+    {"model", CONFIG_TEXT, OPTION(model), NULL, "FILE", "GGUF file to serve (required)", 0, 0},
+    {"prefill", CONFIG_U32, OPTION(prefill_count), "1", "N",
+     "prefill nodes; 0 lets decode nodes read prompts themselves", 0, CLUSTER_WORKERS_MAX / 2},
+    {"decode", CONFIG_U32, OPTION(decode_count), "1", "N", "decode nodes", 1,
+     CLUSTER_WORKERS_MAX / 2},
+    {"http", CONFIG_TEXT, OPTION(http), "127.0.0.1:8000", "ADDR:PORT",
+     "where clients connect; port 0 picks a free one", 0, 0},
+    {"model-name", CONFIG_TEXT, OPTION(model_name), NULL, "NAME", "name clients see", 0, 0},
+    {"workdir", CONFIG_TEXT, OPTION(workdir), NULL, "DIR",
+     "logs and journal (default: a new folder in ~/.local/state/baton)", 0, 0},
+    {"threads", CONFIG_U32, OPTION(threads), "0", "N",
+     "compute threads of each worker; 0 divides the CPUs among them", 0, 1024},
+    {"kv-dtype", CONFIG_CHOICE, OPTION(kv_dtype), "bf16", "f32|bf16", "type of the KV cache", 0, 0},
+    {"kv-memory", CONFIG_BYTES, OPTION(kv_bytes), NULL, "BYTES", "KV cache of each worker", 0, 0},
+    {"context", CONFIG_U32, OPTION(context_tokens), NULL, "N",
+     "longest sequence in tokens (default: the model's)", 0, 0},
+    {"chunk-tokens", CONFIG_U32, OPTION(chunk_tokens), NULL, "N", "prompt tokens of one step", 0,
+     0},
+    {"max-batch", CONFIG_U32, OPTION(max_batch), NULL, "N", "sequences of one decode step", 0, 0},
+    {"start-timeout", CONFIG_MS, OPTION(start_timeout_ms), "120s", "TIME",
+     "how long all may take to be ready", 1, 3600000},
+    {"stop-timeout", CONFIG_MS, OPTION(stop_timeout_ms), "10s", "TIME",
+     "from asking the daemons to stop to killing them", 1, 3600000},
+    {"ready-file", CONFIG_TEXT, OPTION(ready_file), NULL, "FILE",
+     "written as JSON when the cluster is ready: url, pids, addresses", 0, 0},
+};
+
+static const struct config_command up_command = {
+    .program = "baton up",
+    .summary = "Starts a router, prefill nodes and decode nodes on this machine and keeps them "
+               "running.",
+    .examples = "  baton up --model model.gguf\n"
+                "  baton up --model model.gguf --prefill 2 --decode 2 --http 0.0.0.0:8000\n"
+                "  baton up --model model.gguf --prefill 0   (decode nodes read the prompts)\n",
+    .rows = up_rows,
+    .row_count = ARRAY_COUNT(up_rows),
+};
+
+static enum status model_check(const char *model, struct error *error)
+{
+    if (!model)
+        return error_set(error, STATUS_INVALID, "--model FILE is required");
+    struct stat found;
+    if (stat(model, &found) != 0)
+        return error_set_errno(error, STATUS_NOT_FOUND, "the model %s cannot be opened", model);
+    if (!S_ISREG(found.st_mode))
+        return error_set(error, STATUS_INVALID, "the model %s is not a file", model);
+    return STATUS_OK;
+}
+
+static enum status bin_folder_find(char *folder, size_t bytes, struct error *error)
+{
+    const ssize_t length = readlink("/proc/self/exe", folder, bytes - 1);
+    if (length < 0)
+        return error_set_errno(error, STATUS_IO, "/proc/self/exe cannot be read");
+    folder[length] = '\0';
+    *strrchr(folder, '/') = '\0';
+    return STATUS_OK;
+}
+
+/* mkdir -p. */
+static enum status folder_make(const char *path, struct error *error)
+{
+    char part[PATH_MAX];
+    if (snprintf(part, sizeof part, "%s", path) >= PATH_MAX)
+        return error_set(error, STATUS_LIMIT, "the path %.64s... is longer than %d bytes", path,
+                         PATH_MAX - 1);
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(part, 0755) != 0 && errno != EEXIST)
+            return error_set_errno(error, STATUS_IO, "the folder %s cannot be made", part);
+        *slash = '/';
+    }
+    if (mkdir(part, 0755) != 0 && errno != EEXIST)
+        return error_set_errno(error, STATUS_IO, "the folder %s cannot be made", part);
+    return STATUS_OK;
+}
+
+/* A new folder under the user's state folder; without a home, under the temporary one. */
+static enum status default_folder(char *folder, size_t bytes, struct error *error)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    const char *scratch = getenv("TMPDIR");
+    char stamp[32];
+    struct tm utc;
+    const time_t now = time(NULL);
+    strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", gmtime_r(&now, &utc));
+    int length;
+    if (state && state[0] == '/')
+        length = snprintf(folder, bytes, "%s/baton/%s-%d", state, stamp, (int)getpid());
+    else if (home && home[0] == '/')
+        length = snprintf(folder, bytes, "%s/.local/state/baton/%s-%d", home, stamp, (int)getpid());
+    else
+        length = snprintf(folder, bytes, "%s/baton-%s-%d", scratch ? scratch : "/tmp", stamp,
+                          (int)getpid());
+    if (length < 0 || (size_t)length >= bytes)
+        return error_set(error, STATUS_LIMIT, "the path of the work folder is over %zu bytes",
+                         bytes - 1);
+    return STATUS_OK;
+}
+
+/* Two clusters in one folder would write one journal: the lock is held until this process ends. */
+static enum status folder_lock(const char *folder, struct error *error)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/lock", folder) >= PATH_MAX)
+        return error_set(error, STATUS_LIMIT, "the path of %s is too long", folder);
+    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return error_set_errno(error, STATUS_IO, "%s cannot be opened", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+        return STATUS_OK;
+    const bool taken = errno == EWOULDBLOCK;
+    if (taken)
+        error_set(error, STATUS_BUSY, "another baton up runs in %s, choose another --workdir",
+                  folder);
+    else
+        error_set_errno(error, STATUS_IO, "%s cannot be locked", path);
+    close(fd);
+    return taken ? STATUS_BUSY : STATUS_IO;
+}
+
+static enum status work_folder_open(const struct up_options *options, char *folder,
+                                    struct error *error)
+{
+    char wanted[PATH_MAX];
+    if (options->workdir)
+        snprintf(wanted, sizeof wanted, "%s", options->workdir);
+    else
+        TRY(default_folder(wanted, sizeof wanted, error));
+    TRY(folder_make(wanted, error));
+    if (!realpath(wanted, folder))
+        return error_set_errno(error, STATUS_IO, "the folder %s cannot be used", wanted);
+    return folder_lock(folder, error);
+}
+
+static uint32_t threads_divide(uint32_t worker_count)
+{
+    cpu_set_t set;
+    const int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    const uint32_t share = (uint32_t)cpus / worker_count;
+    return share > 0 ? share : 1;
+}
+
+static enum status up_run(const struct up_options *options, struct error *error)
+{
+    char bin_folder[PATH_MAX], folder[PATH_MAX];
+    TRY(model_check(options->model, error));
+    TRY(bin_folder_find(bin_folder, sizeof bin_folder, error));
+    TRY(work_folder_open(options, folder, error));
+    const uint32_t worker_count = options->prefill_count + options->decode_count;
+    const struct cluster_options cluster = {
+        .model = options->model,
+        .model_name = options->model_name,
+        .http = options->http,
+        .folder = folder,
+        .bin_folder = bin_folder,
+        .ready_file = options->ready_file,
+        .prefill_count = options->prefill_count,
+        .decode_count = options->decode_count,
+        .threads = options->threads ? options->threads : threads_divide(worker_count),
+        .kv_dtype = kv_dtype_names[options->kv_dtype],
+        .kv_bytes = options->kv_bytes,
+        .context_tokens = options->context_tokens,
+        .chunk_tokens = options->chunk_tokens,
+        .max_batch = options->max_batch,
+        .start_timeout_ms = options->start_timeout_ms,
+        .stop_timeout_ms = options->stop_timeout_ms,
+    };
+    return cluster_run(&cluster, error);
+}
+
+int command_up(int argc, char **argv)
+{
+    struct up_options options;
+    int first_operand;
+    const enum config_result parsed =
+        config_parse(&up_command, argc, argv, &options, &first_operand);
+    if (parsed != CONFIG_RUN)
+        return parsed == CONFIG_EXIT_OK ? 0 : 2;
+    struct error error;
+    const enum status status = up_run(&options, &error);
+    if (status == STATUS_OK)
+        return 0;
+    fprintf(stderr, "baton up: %s\n", error.text);
+    return options.model ? 1 : 2;
+}

@@ -1,0 +1,40 @@
+/* The local cluster of `baton up`: one router, some prefill and decode nodes, all children of this
+ * process, supervised from one event loop.
+ *
+ * The router starts first; its control port is only known once it listens, then the workers start.
+ * When all are ready the cluster announces itself. A worker that dies after that is started again,
+ * with a growing pause; a router that dies, or any child that fails before the cluster was ready,
+ * ends everything. Nothing outlives cluster_run. */
+#ifndef BATON_OPS_BATON_UP_CLUSTER_H
+#define BATON_OPS_BATON_UP_CLUSTER_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { CLUSTER_WORKERS_MAX = 32 };
+
+struct cluster_options {
+    const char *model;
+    const char *model_name; /* NULL: the router's default */
+    const char *http;
+    const char *folder;     /* existing; logs and the router's journal */
+    const char *bin_folder; /* where the daemons are */
+    const char *ready_file; /* NULL: none */
+    uint32_t prefill_count; /* 0: decode nodes read prompts themselves */
+    uint32_t decode_count;
+    uint32_t threads; /* of each worker */
+    const char *kv_dtype;
+    uint64_t kv_bytes; /* 0, here and below: the daemon's default */
+    uint32_t context_tokens;
+    uint32_t chunk_tokens;
+    uint32_t max_batch;
+    uint32_t start_timeout_ms; /* for the whole cluster, later for each worker started again */
+    uint32_t stop_timeout_ms;  /* from SIGTERM to SIGKILL */
+};
+
+/* Runs until SIGINT or SIGTERM, or until the cluster cannot go on. STATUS_OK when it was told to
+ * stop; otherwise the sentence is in *error. No child is alive afterwards. */
+enum status cluster_run(const struct cluster_options *options, struct error *error);
+
+#endif
