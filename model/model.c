@@ -182,7 +182,7 @@ static enum status open_pages(struct model *model, const struct model_options *o
         .layout_id = kv_layout_id(options->kv_dtype),
         .window = 0,
     };
-    uint32_t slot_count;
+    uint32_t slot_count = 0;
     TRY(size_pool(options, &layout, &slot_count, error));
     TRY(page_pool_create(model->backend, &layout, slot_count, &model->pages, error));
     model->identity.layout = layout;

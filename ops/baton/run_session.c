@@ -1,0 +1,114 @@
+#include "ops/baton/run_session.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+struct progress_line {
+    uint32_t percent; /* last one shown */
+};
+
+static void show_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct progress_line *line = arg;
+    const uint32_t percent = (uint32_t)(done_bytes * 100 / total_bytes);
+    if (percent == line->percent)
+        return;
+    line->percent = percent;
+    fprintf(stderr, "\rloading %3" PRIu32 " %% of %.0f MB", percent, (double)total_bytes / 1e6);
+}
+
+enum status session_open(const struct model_options *options, struct session *out,
+                         struct error *error)
+{
+    struct session session = {.chunk_tokens = options->max_rows};
+    struct model_options with_progress = *options;
+    struct progress_line line = {0};
+    const bool terminal = isatty(STDERR_FILENO);
+    if (terminal) {
+        with_progress.progress = show_progress;
+        with_progress.progress_arg = &line;
+    }
+    TRY(text_open(options->path, &session.text, error));
+    const enum status status = model_open(&with_progress, &session.model, error);
+    if (terminal)
+        fputs("\r\033[K", stderr);
+    if (status != STATUS_OK) {
+        text_close(session.text);
+        return status;
+    }
+    *out = session;
+    return STATUS_OK;
+}
+
+void session_close(struct session *session)
+{
+    model_close(session->model);
+    text_close(session->text);
+}
+
+enum status sequence_open(struct session *session, uint32_t tokens, struct sequence *out,
+                          struct error *error)
+{
+    struct page_pool *pages = model_pages(session->model);
+    const uint32_t page_tokens = page_pool_layout(pages)->page_tokens;
+    const uint32_t count = (tokens + page_tokens - 1) / page_tokens;
+    uint32_t *slots = malloc(count * sizeof *slots);
+    if (slots == NULL)
+        return error_set(error, STATUS_NO_MEMORY, "no memory for a table of %" PRIu32 " pages",
+                         count);
+    if (page_pool_reserve(pages, count) != STATUS_OK) {
+        free(slots);
+        return error_set(error, STATUS_BUSY,
+                         "%" PRIu32 " tokens take %" PRIu32 " KV pages, the pool has %" PRIu32,
+                         tokens, count, page_pool_free_count(pages));
+    }
+    page_pool_take(pages, count, slots);
+    *out = (struct sequence){.session = session, .slots = slots, .slot_count = count};
+    return STATUS_OK;
+}
+
+void sequence_close(struct sequence *sequence)
+{
+    page_pool_free(model_pages(sequence->session->model), sequence->slots, sequence->slot_count);
+    free(sequence->slots);
+}
+
+enum status sequence_feed(struct sequence *sequence, const int32_t *tokens, uint32_t count,
+                          const struct feed_hooks *hooks, const float **last_logits_out,
+                          struct error *error)
+{
+    static const struct feed_hooks no_hooks = {0};
+    struct model *model = sequence->session->model;
+    const size_t vocab = model_info(model)->vocab_count;
+    const uint32_t chunk = sequence->session->chunk_tokens;
+    const float *logits = NULL;
+    uint32_t rows = 0;
+    CHECK(count > 0);
+    if (hooks == NULL)
+        hooks = &no_hooks;
+    for (uint32_t done = 0; done < count; done += rows) {
+        if (hooks->interrupted != NULL && hooks->interrupted(hooks->arg))
+            return error_set(error, STATUS_CANCELED, "interrupted");
+        rows = count - done < chunk ? count - done : chunk;
+        const bool every = hooks->on_logits != NULL;
+        const struct forward_sequence part = {
+            .tokens = tokens + done,
+            .count = rows,
+            .position = sequence->position,
+            .slots = sequence->slots,
+            .logit_rows = every ? rows : done + rows == count,
+        };
+        TRY(model_forward(model, &part, 1, NULL, &logits, error));
+        for (uint32_t row = 0; every && row < rows; row++)
+            hooks->on_logits(hooks->arg, sequence->position + row, logits + row * vocab);
+        if (every)
+            logits += (rows - 1) * vocab;
+        sequence->position += rows;
+    }
+    *last_logits_out = logits;
+    return STATUS_OK;
+}
