@@ -1,0 +1,346 @@
+/* Causal attention over pages, up to 24 query rows together: for every block of 64 tokens the
+ * scores of 6 rows at a time (tokens in lanes), then the softmax row by row, then the weighted sum
+ * of V for 6 rows at a time (dims in lanes). The order of every sum is attention_ref.c's. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/exp_avx2.h"
+#include "kernels/kernels.h"
+#include "kernels/kv_layout.h"
+#include "kernels/lane_tree.h"
+#include "kernels/lanes_avx2.h"
+
+enum { TILE_ROWS = 6, BLOCK_PARTS = ATTENTION_BLOCK / KV_BLOCK_TOKENS };
+
+/* What one task works on. Rows are in order of position, so `visible` never falls. */
+struct rows {
+    const struct attention_task *task;
+    uint32_t padded_dim;
+    const float *q[ATTENTION_TILE_ROWS];
+    float *out[ATTENTION_TILE_ROWS];
+    uint32_t visible[ATTENTION_TILE_ROWS]; /* tokens a row sees, from position 0 */
+    float (*scores)[ATTENTION_BLOCK];      /* [row] */
+    float correction[ATTENTION_TILE_ROWS]; /* of the running block */
+};
+
+/* Unnormalised weighted sums of V of every row. */
+struct partials {
+    float maximum[ATTENTION_TILE_ROWS], total[ATTENTION_TILE_ROWS];
+    float *values; /* [row][padded_dim] */
+};
+
+/* Tokens of the block at `first` that a row sees. */
+AVX2_INLINE uint32_t visible_in_block(const struct rows *rows, uint32_t row, uint32_t first)
+{
+    const uint32_t visible = rows->visible[row] - first;
+    return visible < ATTENTION_BLOCK ? visible : ATTENTION_BLOCK;
+}
+
+AVX2_INLINE void add_dim(const struct rows *rows, const uint32_t count, uint32_t row, uint32_t dim,
+                         __m256 low, __m256 high, __m256 dots[][2])
+{
+    UNROLL for (uint32_t r = 0; r < count; r++)
+    {
+        const __m256 q = _mm256_set1_ps(rows->q[row + r][dim]);
+        dots[r][0] = _mm256_fmadd_ps(q, low, dots[r][0]);
+        dots[r][1] = _mm256_fmadd_ps(q, high, dots[r][1]);
+    }
+}
+
+/* Scores of `count` rows and the 16 tokens of one block of K. */
+AVX2_INLINE void score_part(const struct rows *rows, const enum kv_dtype dtype,
+                            const uint32_t count, uint32_t row, const uint8_t *k, uint32_t part)
+{
+    const uint32_t head_dim = rows->task->head_dim;
+    __m256 dots[TILE_ROWS][2];
+    UNROLL for (uint32_t r = 0; r < count; r++) dots[r][0] = dots[r][1] = _mm256_setzero_ps();
+    uint32_t dim = 0;
+    if (dtype == KV_F32) {
+        for (; dim < head_dim; dim++, k += 64)
+            add_dim(rows, count, row, dim, _mm256_loadu_ps((const float *)(const void *)k),
+                    _mm256_loadu_ps((const float *)(const void *)(k + 32)), dots);
+    } else {
+        for (; dim + 2 <= head_dim; dim += 2, k += 64) {
+            add_dim(rows, count, row, dim, bf16_even(load_bytes(k)), bf16_even(load_bytes(k + 32)),
+                    dots);
+            add_dim(rows, count, row, dim + 1, bf16_odd(load_bytes(k)),
+                    bf16_odd(load_bytes(k + 32)), dots);
+        }
+        if (dim < head_dim)
+            add_dim(rows, count, row, dim, bf16_even(load_bytes(k)), bf16_even(load_bytes(k + 32)),
+                    dots);
+    }
+    const __m256 scale = _mm256_set1_ps(rows->task->scale);
+    UNROLL for (uint32_t r = 0; r < count; r++)
+    {
+        float *scores = rows->scores[row + r] + (size_t)part * KV_BLOCK_TOKENS;
+        _mm256_storeu_ps(scores, _mm256_mul_ps(dots[r][0], scale));
+        _mm256_storeu_ps(scores + 8, _mm256_mul_ps(dots[r][1], scale));
+    }
+}
+
+AVX2_INLINE float largest_lane(__m256 lanes)
+{
+    __m128 half = _mm_max_ps(_mm256_castps256_ps128(lanes), _mm256_extractf128_ps(lanes, 1));
+    half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    half = _mm_max_ss(half, _mm_movehdup_ps(half));
+    return _mm_cvtss_f32(half);
+}
+
+/* Scores of a row become weights exp(score - maximum), 0 past what the row sees. */
+AVX2_INLINE void weigh_row(struct rows *rows, uint32_t row, uint32_t first,
+                           struct partials *partials)
+{
+    float *scores = rows->scores[row];
+    const __m256i visible = _mm256_set1_epi32((int)visible_in_block(rows, row, first));
+    const __m256i step = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256 lowest = _mm256_set1_ps(-INFINITY);
+    __m256 block[ATTENTION_BLOCK / 8];
+    __m256 largest = lowest;
+    UNROLL for (int i = 0; i < ATTENTION_BLOCK / 8; i++)
+    {
+        const __m256i token = _mm256_add_epi32(step, _mm256_set1_epi32(8 * i));
+        const __m256 seen = _mm256_castsi256_ps(_mm256_cmpgt_epi32(visible, token));
+        block[i] = _mm256_blendv_ps(lowest, _mm256_loadu_ps(scores + 8 * i), seen);
+        largest = _mm256_max_ps(block[i], largest); /* drops a NaN, which the weights keep */
+    }
+    const float before = partials->maximum[row];
+    const float found = largest_lane(largest);
+    const float maximum = found > before ? found : before;
+    UNROLL for (int i = 0; i < ATTENTION_BLOCK / 8; i++)
+    {
+        block[i] = exp_avx2(_mm256_sub_ps(block[i], _mm256_set1_ps(maximum)));
+        _mm256_storeu_ps(scores + 8 * i, block[i]);
+    }
+    float lanes[LANE_COUNT];
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        __m256 sum = _mm256_add_ps(block[half], block[half + 2]);
+        sum = _mm256_add_ps(sum, block[half + 4]);
+        _mm256_storeu_ps(lanes + (size_t)8 * (size_t)half, _mm256_add_ps(sum, block[half + 6]));
+    }
+    rows->correction[row] = exp_approx(before - maximum);
+    partials->maximum[row] = maximum;
+    partials->total[row] = fmaf(partials->total[row], rows->correction[row], lane_tree_sum(lanes));
+}
+
+AVX2_INLINE void add_token(const struct rows *rows, const uint32_t count, uint32_t row,
+                           uint32_t token, __m256 low, __m256 high, __m256 sums[][2])
+{
+    UNROLL for (uint32_t r = 0; r < count; r++)
+    {
+        const __m256 weight = _mm256_set1_ps(rows->scores[row + r][token]);
+        sums[r][0] = _mm256_fmadd_ps(weight, low, sums[r][0]);
+        sums[r][1] = _mm256_fmadd_ps(weight, high, sums[r][1]);
+    }
+}
+
+/* 16 dims of V of one token. */
+AVX2_INLINE void load_v(const enum kv_dtype dtype, const uint8_t *const v[BLOCK_PARTS],
+                        uint32_t padded_dim, uint32_t token, uint32_t dim, __m256 *low,
+                        __m256 *high)
+{
+    const uint8_t *block = v[token / KV_BLOCK_TOKENS];
+    const size_t index = kv_v_index(dtype, padded_dim, token % KV_BLOCK_TOKENS / 2 * 2, dim);
+    if (dtype == KV_F32) {
+        const float *from =
+            (const float *)(const void *)block + index + (size_t)(token % 2) * padded_dim;
+        *low = _mm256_loadu_ps(from);
+        *high = _mm256_loadu_ps(from + 8);
+        return;
+    }
+    const __m256i a = load_bytes((const uint16_t *)(const void *)block + index);
+    const __m256i b = load_bytes((const uint16_t *)(const void *)block + index + 16);
+    *low = token % 2 ? bf16_odd(a) : bf16_even(a);
+    *high = token % 2 ? bf16_odd(b) : bf16_even(b);
+}
+
+/* values = values * correction + weights * V for `count` rows and the tokens all of them see. */
+AVX2_INLINE void add_values(const struct rows *rows, const enum kv_dtype dtype,
+                            const uint32_t count, uint32_t row, uint32_t tokens,
+                            const uint8_t *const v[BLOCK_PARTS], float *values)
+{
+    const uint32_t padded = rows->padded_dim;
+    for (uint32_t dim = 0; dim < padded; dim += 16) {
+        __m256 sums[TILE_ROWS][2];
+        UNROLL for (uint32_t r = 0; r < count; r++)
+        {
+            const float *from = values + (size_t)(row + r) * padded + dim;
+            const __m256 correction = _mm256_set1_ps(rows->correction[row + r]);
+            sums[r][0] = _mm256_mul_ps(_mm256_loadu_ps(from), correction);
+            sums[r][1] = _mm256_mul_ps(_mm256_loadu_ps(from + 8), correction);
+        }
+        __m256 low;
+        __m256 high;
+        uint32_t token = 0;
+        for (; token + 2 <= tokens; token += 2) {
+            load_v(dtype, v, padded, token, dim, &low, &high);
+            add_token(rows, count, row, token, low, high, sums);
+            load_v(dtype, v, padded, token + 1, dim, &low, &high);
+            add_token(rows, count, row, token + 1, low, high, sums);
+        }
+        if (token < tokens) {
+            load_v(dtype, v, padded, token, dim, &low, &high);
+            add_token(rows, count, row, token, low, high, sums);
+        }
+        UNROLL for (uint32_t r = 0; r < count; r++)
+        {
+            float *to = values + (size_t)(row + r) * padded + dim;
+            _mm256_storeu_ps(to, sums[r][0]);
+            _mm256_storeu_ps(to + 8, sums[r][1]);
+        }
+    }
+}
+
+/* The tokens that this row sees and the first row of its tile does not. */
+AVX2_INLINE void add_diagonal(const struct rows *rows, const enum kv_dtype dtype, uint32_t row,
+                              uint32_t from, uint32_t to, const uint8_t *const v[BLOCK_PARTS],
+                              float *values)
+{
+    for (uint32_t token = from; token < to; token++) {
+        const __m256 weight = _mm256_set1_ps(rows->scores[row][token]);
+        for (uint32_t dim = 0; dim < rows->padded_dim; dim += 16) {
+            float *at = values + (size_t)row * rows->padded_dim + dim;
+            __m256 low;
+            __m256 high;
+            load_v(dtype, v, rows->padded_dim, token, dim, &low, &high);
+            _mm256_storeu_ps(at, _mm256_fmadd_ps(weight, low, _mm256_loadu_ps(at)));
+            _mm256_storeu_ps(at + 8, _mm256_fmadd_ps(weight, high, _mm256_loadu_ps(at + 8)));
+        }
+    }
+}
+
+/* One block of 64 tokens for rows [row, row + count), all of which see its first token. */
+AVX2_INLINE void attend_tile(struct rows *rows, const enum kv_dtype dtype, const uint32_t count,
+                             uint32_t row, uint32_t first, struct partials *partials)
+{
+    const struct attention_task *task = rows->task;
+    const uint32_t longest = visible_in_block(rows, row + count - 1, first);
+    const uint32_t shortest = visible_in_block(rows, row, first);
+    const uint8_t *v[BLOCK_PARTS] = {NULL};
+    for (uint32_t part = 0; part * KV_BLOCK_TOKENS < longest; part++) {
+        const uint32_t position = first + part * KV_BLOCK_TOKENS;
+        const uint8_t *k = kv_block(task->kv, task->slots, KV_PART_K, task->kv_head, position);
+        v[part] = kv_block(task->kv, task->slots, KV_PART_V, task->kv_head, position);
+        score_part(rows, dtype, count, row, k, part);
+    }
+    for (uint32_t r = row; r < row + count; r++)
+        weigh_row(rows, r, first, partials);
+    add_values(rows, dtype, count, row, shortest, v, partials->values);
+    for (uint32_t r = row + 1; r < row + count; r++)
+        add_diagonal(rows, dtype, r, shortest, visible_in_block(rows, r, first), v,
+                     partials->values);
+}
+
+AVX2_INLINE void attend_block(struct rows *rows, const enum kv_dtype dtype, uint32_t row,
+                              uint32_t first, struct partials *partials)
+{
+    const uint32_t end = rows->task->row_count;
+    for (; row + TILE_ROWS <= end; row += TILE_ROWS)
+        attend_tile(rows, dtype, TILE_ROWS, row, first, partials);
+    switch (end - row) {
+    case 5:
+        attend_tile(rows, dtype, 5, row, first, partials);
+        break;
+    case 4:
+        attend_tile(rows, dtype, 4, row, first, partials);
+        break;
+    case 3:
+        attend_tile(rows, dtype, 3, row, first, partials);
+        break;
+    case 2:
+        attend_tile(rows, dtype, 2, row, first, partials);
+        break;
+    case 1:
+        attend_tile(rows, dtype, 1, row, first, partials);
+        break;
+    default:
+        break;
+    }
+}
+
+/* The first row that sees position `first`. */
+AVX2_INLINE uint32_t first_row_that_sees(const struct rows *rows, uint32_t row, uint32_t first)
+{
+    while (rows->visible[row] <= first)
+        row++;
+    return row;
+}
+
+AVX2_INLINE void merge_row(const struct rows *rows, uint32_t row, struct partials *into,
+                           const struct partials *next)
+{
+    const float maximum =
+        next->maximum[row] > into->maximum[row] ? next->maximum[row] : into->maximum[row];
+    const float keep = exp_approx(into->maximum[row] - maximum);
+    const float take = exp_approx(next->maximum[row] - maximum);
+    into->maximum[row] = maximum;
+    into->total[row] = fmaf(into->total[row], keep, next->total[row] * take);
+    float *a = into->values + (size_t)row * rows->padded_dim;
+    const float *b = next->values + (size_t)row * rows->padded_dim;
+    for (uint32_t dim = 0; dim < rows->padded_dim; dim += 8) {
+        const __m256 taken = _mm256_mul_ps(_mm256_loadu_ps(b + dim), _mm256_set1_ps(take));
+        _mm256_storeu_ps(a + dim,
+                         _mm256_fmadd_ps(_mm256_loadu_ps(a + dim), _mm256_set1_ps(keep), taken));
+    }
+}
+
+AVX2_INLINE void find_rows(struct rows *rows, const struct attention_task *task)
+{
+    const uint32_t group = task->heads / task->kv->kv_heads;
+    for (uint32_t r = 0; r < task->row_count; r++) {
+        const uint32_t token = (task->row_first + r) / group;
+        const uint32_t head = task->kv_head * group + (task->row_first + r) % group;
+        const size_t at = ((size_t)token * task->heads + head) * task->head_dim;
+        rows->q[r] = task->q + at;
+        rows->out[r] = task->out + at;
+        rows->visible[r] = task->position + token + 1;
+    }
+}
+
+AVX2_INLINE void clear(const struct rows *rows, struct partials *partials)
+{
+    for (uint32_t r = 0; r < rows->task->row_count; r++) {
+        partials->maximum[r] = -INFINITY;
+        partials->total[r] = 0.0f;
+    }
+    memset(partials->values, 0, (size_t)rows->task->row_count * rows->padded_dim * sizeof(float));
+}
+
+AVX2_INLINE void attend(const struct attention_task *task, const enum kv_dtype dtype)
+{
+    struct rows rows = {.task = task, .padded_dim = kv_padded_dim(task->head_dim)};
+    struct partials whole = {.values = task->scratch};
+    struct partials part = {.values = whole.values + ATTENTION_TILE_ROWS * rows.padded_dim};
+    rows.scores = (float(*)[ATTENTION_BLOCK])(part.values + ATTENTION_TILE_ROWS * rows.padded_dim);
+    find_rows(&rows, task);
+    const uint32_t longest = rows.visible[task->row_count - 1];
+    for (uint32_t segment = 0; segment < longest; segment += ATTENTION_SEGMENT) {
+        struct partials *into = segment ? &part : &whole;
+        clear(&rows, into);
+        const uint32_t first_row = first_row_that_sees(&rows, 0, segment);
+        uint32_t row = first_row;
+        for (uint32_t first = segment; first < longest && first < segment + ATTENTION_SEGMENT;
+             first += ATTENTION_BLOCK) {
+            row = first_row_that_sees(&rows, row, first);
+            attend_block(&rows, dtype, row, first, into);
+        }
+        for (uint32_t r = first_row; segment && r < task->row_count; r++)
+            merge_row(&rows, r, &whole, &part);
+    }
+    for (uint32_t r = 0; r < task->row_count; r++) {
+        const float inverse = 1.0f / whole.total[r];
+        for (uint32_t dim = 0; dim < task->head_dim; dim++)
+            rows.out[r][dim] = whole.values[(size_t)r * rows.padded_dim + dim] * inverse;
+    }
+}
+
+void attention_f32__avx2_6x16(const struct attention_task *task)
+{
+    attend(task, KV_F32);
+}
+
+void attention_bf16__avx2_6x16(const struct attention_task *task)
+{
+    attend(task, KV_BF16);
+}

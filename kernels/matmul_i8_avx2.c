@@ -1,0 +1,166 @@
+/* int8 activations times 4- or 8-bit weights: 6 (4-bit) or 4 (8-bit) rows by a panel of 16 outputs.
+ *
+ * vpmaddubsw takes unsigned times signed bytes and adds pairs in int16 with saturation, which none
+ * of the kinds can reach: nibbles give at most 15 * 127 * 2 a pair, so that all 8 quads of a group
+ * fit int16 (30,480); Q8A at most 127 * 127 * 2; Q8 multiplies |w| <= 128 by x with the sign of w,
+ * at most 128 * 127 * 2 = 32,512. */
+#include "kernels/kernels.h"
+#include "kernels/lanes_avx2.h"
+
+enum { ROWS_Q4 = 6, ROWS_Q8 = 4 };
+
+/* int16 sums of one row of quads for every row: nibbles `w` times x at `quad`. */
+#define ADD_NIBBLE_QUAD(rows, w_low, w_high, quad)                                                 \
+    UNROLL for (uint32_t r = 0; r < (rows); r++)                                                   \
+    {                                                                                              \
+        const __m256i quad_x = broadcast_quad(x + (size_t)r * k + (quad)*4);                       \
+        pairs[r][0] = _mm256_add_epi16(pairs[r][0], _mm256_maddubs_epi16(w_low, quad_x));          \
+        pairs[r][1] = _mm256_add_epi16(pairs[r][1], _mm256_maddubs_epi16(w_high, quad_x));         \
+    }
+
+/* dots[row][half] of one group. */
+AVX2_INLINE void group_dots_q4(const uint32_t rows, const uint8_t *group, const int8_t *x,
+                               uint32_t k, __m256i dots[][2])
+{
+    const __m256i mask = _mm256_set1_epi8(15);
+    __m256i pairs[ROWS_Q4][2];
+    UNROLL for (uint32_t r = 0; r < rows; r++) pairs[r][0] = pairs[r][1] = _mm256_setzero_si256();
+    UNROLL for (uint32_t quad = 0; quad < 4; quad++)
+    {
+        const uint8_t *values = group + quad * PANEL_VECTOR_BYTES;
+        const __m256i low = _mm256_and_si256(load_bytes(values), mask);
+        const __m256i high = _mm256_and_si256(load_bytes(values + 32), mask);
+        ADD_NIBBLE_QUAD(rows, low, high, quad)
+    }
+    UNROLL for (uint32_t quad = 0; quad < 4; quad++)
+    {
+        const uint8_t *values = group + quad * PANEL_VECTOR_BYTES;
+        const __m256i low = _mm256_and_si256(_mm256_srli_epi16(load_bytes(values), 4), mask);
+        const __m256i high = _mm256_and_si256(_mm256_srli_epi16(load_bytes(values + 32), 4), mask);
+        ADD_NIBBLE_QUAD(rows, low, high, quad + 4)
+    }
+    const __m256i ones = _mm256_set1_epi16(1);
+    UNROLL for (uint32_t r = 0; r < rows; r++)
+    {
+        dots[r][0] = _mm256_madd_epi16(pairs[r][0], ones);
+        dots[r][1] = _mm256_madd_epi16(pairs[r][1], ones);
+    }
+}
+
+AVX2_INLINE __m256i dot_q8(const enum weight_kind kind, __m256i w, __m256i x)
+{
+    const __m256i pairs = kind == WEIGHT_Q8A
+                              ? _mm256_maddubs_epi16(w, x)
+                              : _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+AVX2_INLINE void group_dots_q8(const enum weight_kind kind, const uint32_t rows,
+                               const uint8_t *group, const int8_t *x, uint32_t k, __m256i dots[][2])
+{
+    UNROLL for (uint32_t r = 0; r < rows; r++) dots[r][0] = dots[r][1] = _mm256_setzero_si256();
+    UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++)
+    {
+        const __m256i low = load_bytes(group + quad * PANEL_VECTOR_BYTES);
+        const __m256i high = load_bytes(group + quad * PANEL_VECTOR_BYTES + 32);
+        UNROLL for (uint32_t r = 0; r < rows; r++)
+        {
+            const __m256i quad_x = broadcast_quad(x + (size_t)r * k + quad * 4);
+            dots[r][0] = _mm256_add_epi32(dots[r][0], dot_q8(kind, low, quad_x));
+            dots[r][1] = _mm256_add_epi32(dots[r][1], dot_q8(kind, high, quad_x));
+        }
+    }
+}
+
+AVX2_INLINE __m256 add_group(const enum weight_kind kind, __m256 sum, __m256i dot,
+                             const float *scale, float x_scale, int32_t x_sum)
+{
+    const __m256 s = _mm256_set1_ps(x_scale);
+    if (kind == WEIGHT_Q4)
+        dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(8 * x_sum)); /* stored as q + 8 */
+    sum = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_loadu_ps(scale), s), _mm256_cvtepi32_ps(dot), sum);
+    if (!weight_kind_offset(kind))
+        return sum;
+    const __m256 offset = _mm256_mul_ps(_mm256_loadu_ps(scale + PANEL_ROWS), s);
+    return _mm256_fmadd_ps(offset, _mm256_set1_ps((float)x_sum), sum);
+}
+
+AVX2_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_kind kind,
+                             const uint32_t rows, uint32_t panel, uint32_t row)
+{
+    const uint32_t k = task->k;
+    const uint32_t groups = k / WEIGHT_GROUP;
+    const uint8_t *group = task->panels + panel * panel_bytes(kind, k);
+    const int8_t *x = (const int8_t *)task->x + (size_t)row * k;
+    const float *x_scale = task->x_scale + (size_t)row * groups;
+    const int32_t *x_sum = task->x_sum + (size_t)row * groups;
+    __m256 sums[ROWS_Q4][2];
+    UNROLL for (uint32_t r = 0; r < rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
+    for (uint32_t g = 0; g < groups; g++) {
+        __m256i dots[ROWS_Q4][2];
+        if (weight_kind_nibbles(kind))
+            group_dots_q4(rows, group, x, k, dots);
+        else
+            group_dots_q8(kind, rows, group, x, k, dots);
+        const float *scale = panel_group_scale(kind, group);
+        UNROLL for (uint32_t r = 0; r < rows; r++)
+        {
+            const size_t at = (size_t)r * groups + g;
+            sums[r][0] = add_group(kind, sums[r][0], dots[r][0], scale, x_scale[at], x_sum[at]);
+            sums[r][1] = add_group(kind, sums[r][1], dots[r][1], scale + 8, x_scale[at], x_sum[at]);
+        }
+        group += panel_group_bytes(kind);
+        x += WEIGHT_GROUP;
+    }
+    UNROLL for (uint32_t r = 0; r < rows; r++)
+        matmul_store_avx2(task, row + r, panel, sums[r][0], sums[r][1]);
+}
+
+AVX2_INLINE void matmul_panels(const struct matmul_task *task, const enum weight_kind kind)
+{
+    const uint32_t tile = weight_kind_nibbles(kind) ? ROWS_Q4 : ROWS_Q8;
+    for (uint32_t panel = task->panel_first; panel < task->panel_end; panel++) {
+        uint32_t row = 0;
+        for (; row + tile <= task->rows; row += tile)
+            matmul_tile(task, kind, tile, panel, row);
+        switch (task->rows - row) {
+        case 5:
+            matmul_tile(task, kind, 5, panel, row);
+            break;
+        case 4:
+            matmul_tile(task, kind, 4, panel, row);
+            break;
+        case 3:
+            matmul_tile(task, kind, 3, panel, row);
+            break;
+        case 2:
+            matmul_tile(task, kind, 2, panel, row);
+            break;
+        case 1:
+            matmul_tile(task, kind, 1, panel, row);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+void matmul_i8_q8__avx2_4x16(const struct matmul_task *task)
+{
+    matmul_panels(task, WEIGHT_Q8);
+}
+
+void matmul_i8_q8a__avx2_4x16(const struct matmul_task *task)
+{
+    matmul_panels(task, WEIGHT_Q8A);
+}
+
+void matmul_i8_q4__avx2_6x16(const struct matmul_task *task)
+{
+    matmul_panels(task, WEIGHT_Q4);
+}
+
+void matmul_i8_q4a__avx2_6x16(const struct matmul_task *task)
+{
+    matmul_panels(task, WEIGHT_Q4A);
+}
