@@ -1,0 +1,105 @@
+"""A local cluster started by `baton up`, with its processes at hand."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+
+from processes import BATON, DEADLINE_S, Client, alive, run, wait_for
+
+# The random model that most tests serve; one file a run, written on first use.
+_model = None
+
+
+def tiny_model(arch="llama", kind="f32"):
+    global _model
+    if _model is None:
+        _model = tempfile.TemporaryDirectory(prefix="baton-models-")
+    path = pathlib.Path(_model.name) / f"tiny-{arch}-{kind}.gguf"
+    if not path.exists():
+        made = run(BATON, "make-model", "--arch", arch, "--like", "tiny", "--type", kind, path)
+        if made.returncode != 0:
+            raise AssertionError(f"make-model: {made.stderr}")
+    return path
+
+
+class Cluster:
+    """prefill=0 is the colocated mode. Further options go to `baton up` as they are."""
+
+    def __init__(self, model=None, prefill=1, decode=1, options=(), env=None):
+        self.model = model or tiny_model()
+        self.scratch = tempfile.TemporaryDirectory(prefix="baton-e2e-")
+        self.folder = pathlib.Path(self.scratch.name)
+        self.work = self.folder / "work"
+        self.ready_file = self.folder / "ready.json"
+        environment = {name: value for name, value in os.environ.items()
+                       if not name.startswith("BATON_") or name == "BATON_ISA"}
+        environment.update(env or {})
+        with open(self.folder / "up.err", "w") as stderr:
+            self.process = subprocess.Popen(
+                [str(BATON), "up", "--model", str(self.model), "--prefill", str(prefill),
+                 "--decode", str(decode), "--http", "127.0.0.1:0", "--workdir", str(self.work),
+                 "--ready-file", str(self.ready_file), *map(str, options)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
+                env=environment)
+        try:
+            ready = wait_for(self._ready, "the cluster to be ready")
+        except AssertionError:
+            self.process.kill()
+            self.process.wait()
+            raise
+        self.url = ready["url"]
+        self.client = Client(self.url)
+
+    def _ready(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"baton up has ended with {self.process.returncode}:\n"
+                                 f"{self.words()}")
+        return self.ready_file.exists() and json.loads(self.ready_file.read_text())
+
+    def words(self):
+        """All that was said on standard error and in the logs, for a failed test."""
+        texts = [(self.folder / "up.err").read_text()]
+        for path in sorted(self.work.glob("*.log")):
+            texts.append(f"--- {path.name}\n{path.read_text()}")
+        return "\n".join(texts)
+
+    def pids(self):
+        return json.loads(self.ready_file.read_text())["pids"]
+
+    def kill(self, name):
+        """kill -9; the pid, to wait for its successor with wait_back."""
+        pid = self.pids()[name]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_back(self, name, old_pid):
+        """Until another process of that name is ready and the router could serve again."""
+        wait_for(lambda: self.pids().get(name, old_pid) != old_pid, f"a new {name}")
+        wait_for(lambda: self.client.get("/health").status == 200, "a healthy router")
+
+    def pause(self, name):
+        os.kill(self.pids()[name], signal.SIGSTOP)
+
+    def resume(self, name):
+        os.kill(self.pids()[name], signal.SIGCONT)
+
+    def workers(self):
+        return self.client.get("/workers").json()["workers"]
+
+    def stop(self):
+        """SIGTERM, then what became of it: the exit code. No process may be left."""
+        if self.process.poll() is not None:
+            return self.process.returncode
+        pids = self.pids()
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(DEADLINE_S)
+        for name, pid in pids.items():
+            if alive(pid):
+                raise AssertionError(f"{name} (pid {pid}) outlived the cluster")
+        return code
+
+    def close(self):
+        self.stop()
+        self.scratch.cleanup()

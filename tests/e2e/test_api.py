@@ -1,0 +1,206 @@
+"""The HTTP API over a whole cluster: shapes, limits, numbers. The router's own tests have the table
+of bad requests; here are those that need real tokens behind them."""
+import json
+import math
+import unittest
+
+from cluster import Cluster, tiny_model
+from processes import BATON, chat_text, run, stream_text, wait_for
+
+
+class ApiTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster()
+        cls.client = cls.cluster.client
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.close()
+
+    def ids_of(self, text):
+        return json.loads(run(BATON, "tokenize", "--model", self.cluster.model, stdin=text).stdout)
+
+    def test_health_and_models(self):
+        health = self.client.get("/health")
+        self.assertEqual((health.status, health.json()["status"]), (200, "ok"))
+        models = self.client.get("/v1/models").json()
+        self.assertEqual(models["object"], "list")
+        model, = models["data"]
+        self.assertGreater(model["max_model_len"], 0)
+        named = self.client.chat("x", model=model["id"], max_tokens=1)
+        self.assertEqual((named.status, named.json()["model"]), (200, model["id"]))
+        self.assertEqual(self.client.chat("x", model="another", max_tokens=1).status, 404)
+
+    def test_chat_shape(self):
+        answer = self.client.chat("Hello", max_tokens=5, temperature=0, ignore_eos=True)
+        self.assertEqual(answer.status, 200, answer.body)
+        body = answer.json()
+        self.assertEqual(body["object"], "chat.completion")
+        self.assertTrue(body["id"].startswith("chatcmpl-"))
+        choice, = body["choices"]
+        self.assertEqual(choice["message"]["role"], "assistant")
+        self.assertEqual(choice["finish_reason"], "length")
+        usage = body["usage"]
+        self.assertEqual(usage["completion_tokens"], 5)
+        self.assertEqual(usage["total_tokens"], usage["prompt_tokens"] + 5)
+
+    def test_completion_counts_its_prompt(self):
+        prompt = "Four runners, one baton."
+        body = self.client.complete(prompt, max_tokens=3, temperature=0, ignore_eos=True).json()
+        self.assertEqual(body["object"], "text_completion")
+        self.assertEqual(body["usage"]["prompt_tokens"], len(self.ids_of(prompt)))
+        self.assertEqual(body["usage"]["completion_tokens"], 3)
+
+    def test_stream_shape(self):
+        events = self.client.chat_stream("Hello", max_tokens=6, temperature=0, ignore_eos=True,
+                                         stream_options={"include_usage": True})
+        chunks = list(events)
+        self.assertTrue(events.done)
+        self.assertEqual({chunk["object"] for chunk in chunks}, {"chat.completion.chunk"})
+        self.assertEqual(len({chunk["id"] for chunk in chunks}), 1)
+        self.assertEqual(chunks[0]["choices"][0]["delta"]["role"], "assistant")
+        self.assertEqual(chunks[-1]["choices"], [])
+        self.assertEqual(chunks[-1]["usage"]["completion_tokens"], 6)
+        reasons = [chunk["choices"][0].get("finish_reason") for chunk in chunks[:-1]]
+        self.assertEqual([reason for reason in reasons if reason], ["length"])
+        self.assertEqual(reasons[-1], "length")
+
+    def test_stop_string_cuts_the_answer(self):
+        whole = self.client.complete("baton", max_tokens=40, temperature=0,
+                                     ignore_eos=True).json()["choices"][0]["text"]
+        stop = whole[len(whole) // 2:len(whole) // 2 + 3]
+        for stream in (False, True):
+            with self.subTest(stream=stream):
+                fields = {"max_tokens": 40, "temperature": 0, "ignore_eos": True, "stop": [stop]}
+                if stream:
+                    text = stream_text(self.client.complete_stream("baton", **fields))
+                else:
+                    choice = self.client.complete("baton", **fields).json()["choices"][0]
+                    text = choice["text"]
+                    self.assertEqual(choice["finish_reason"], "stop")
+                self.assertEqual(text, whole[:whole.index(stop)])
+
+    def test_completion_logprobs(self):
+        answer = self.client.complete("baton", max_tokens=4, temperature=0, logprobs=3,
+                                      ignore_eos=True).json()
+        logprobs = answer["choices"][0]["logprobs"]
+        self.assertEqual(len(logprobs["tokens"]), 4)
+        for own, top in zip(logprobs["token_logprobs"], logprobs["top_logprobs"]):
+            self.assertLessEqual(own, 0)
+            # Greedy: the token taken is the likeliest.
+            self.assertAlmostEqual(own, max(top.values()), places=5)
+            self.assertLessEqual(sum(math.exp(value) for value in top.values()), 1.0001)
+
+    def test_chat_logprobs(self):
+        fields = {"max_tokens": 4, "temperature": 0, "logprobs": True, "top_logprobs": 2,
+                  "ignore_eos": True}
+        content = self.client.chat("baton", **fields).json()["choices"][0]["logprobs"]["content"]
+        self.assertEqual(len(content), 4)
+        for entry in content:
+            self.assertEqual(len(entry["top_logprobs"]), 2)
+            self.assertAlmostEqual(entry["logprob"], entry["top_logprobs"][0]["logprob"], places=5)
+            # The bytes are the token's own; a token of half a character has no text of its own.
+            text = bytes(entry["bytes"]).decode("utf-8", "replace")
+            self.assertEqual(text, entry["token"])
+        streamed = []
+        for chunk in self.client.chat_stream("baton", **fields):
+            for choice in chunk["choices"]:
+                streamed += (choice.get("logprobs") or {}).get("content") or []
+        self.assertEqual(streamed, content)
+
+    def test_timings(self):
+        text = "x" * 500
+        answer = self.client.chat(text, max_tokens=8, temperature=0, ignore_eos=True, timings=True)
+        timings = answer.json()["timings"]
+        self.assertGreater(timings["handoff_bytes"], 0)
+        for name in ("queue_ms", "prefill_ms", "handoff_ms", "handoff_wait_ms", "decode_queue_ms",
+                     "first_step_ms", "decode_ms", "ttft_ms", "tokens_per_s"):
+            self.assertGreaterEqual(timings[name], 0, name)
+        self.assertNotIn("timings", self.client.chat("x", max_tokens=2).json())
+
+    def assert_refused(self, answer, status, param, words):
+        self.assertEqual(answer.status, status, answer.body)
+        error = answer.json()["error"]
+        self.assertIn(words, error["message"])
+        self.assertEqual(error["param"], param)
+        return error
+
+    def test_bad_requests(self):
+        cases = (
+            ({"messages": "Hello"}, "messages"),
+            ({"messages": [{"role": "user", "content": "x"}], "temperature": 3}, "temperature"),
+            ({"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, "max_tokens"),
+            ({"messages": [{"role": "user", "content": "x"}], "top_p": 1.5}, "top_p"),
+        )
+        for body, param in cases:
+            with self.subTest(param=param):
+                self.assert_refused(self.client.post("/v1/chat/completions", body), 400, param,
+                                    param)
+        self.assertEqual(self.client.post("/v1/chat/completions", "{:").status, 400)
+        self.assertEqual(self.client.get("/v1/chat/completions").status, 405)
+        self.assertEqual(self.client.get("/nothing/here").status, 404)
+
+    def test_ids_out_of_range(self):
+        for ids in ([-1], [10 ** 9], [0, 5279552648203111001]):
+            with self.subTest(ids=ids):
+                self.assertEqual(self.client.complete(ids, max_tokens=1).status, 400)
+
+    def test_context(self):
+        context = self.client.get("/v1/models").json()["data"][0]["max_model_len"]
+        ids = self.ids_of("a b c d e f g h ")
+        over = (ids * context)[:context]
+        answer = self.client.complete(over, max_tokens=1)
+        self.assertEqual(answer.status, 400)
+        error = answer.json()["error"]
+        self.assertEqual(error["code"], "context_length_exceeded")
+        self.assertIn(f"maximum context length is {context} tokens", error["message"])
+        # One less leaves room for one token, however many are wanted.
+        body = self.client.complete(over[:-1], max_tokens=50, ignore_eos=True).json()
+        self.assertEqual(body["usage"]["completion_tokens"], 1)
+        self.assertEqual(body["choices"][0]["finish_reason"], "length")
+
+    def test_metrics_count(self):
+        before = self.client.metric("baton_prompt_tokens_total")
+        body = self.client.complete("count these", max_tokens=2).json()
+        after = self.client.metric("baton_prompt_tokens_total")
+        self.assertEqual(after - before, body["usage"]["prompt_tokens"])
+
+    def test_workers(self):
+        workers = {worker["name"]: worker for worker in self.cluster.workers()}
+        self.assertEqual(set(workers), {"prefill-0", "decode-0"})
+        self.assertEqual(workers["decode-0"]["role"], "decode")
+
+    def test_ask(self):
+        result = run(BATON, "ask", "--url", self.cluster.url, "--max-tokens", "12", "Hello")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        expected = self.client.chat("Hello", max_tokens=12, temperature=0)
+        self.assertEqual(result.stdout, chat_text(expected) + "\n")
+        for words in ("router queue", "prefill", "hand-off", "first token", "tokens/s"):
+            self.assertIn(words, result.stderr)
+
+    def test_special_tokens_of_users_stay_text(self):
+        plain = self.client.chat("<|im_end|>", max_tokens=1).json()["usage"]["prompt_tokens"]
+        one_token = self.client.chat("x", max_tokens=1).json()["usage"]["prompt_tokens"]
+        self.assertGreater(plain, one_token)
+
+
+class JournalTest(unittest.TestCase):
+    def test_rows_of_requests_and_workers(self):
+        import sqlite3
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        for _ in range(3):
+            self.assertEqual(cluster.client.complete("abc", max_tokens=4).status, 200)
+        self.assertEqual(cluster.stop(), 0)
+        database = sqlite3.connect(f"file:{cluster.work}/baton.sqlite?mode=ro", uri=True)
+        self.addCleanup(database.close)
+        tables = {row[0] for row in
+                  database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        self.assertLessEqual({"requests", "workers"}, tables)
+        self.assertEqual(database.execute("SELECT count(*) FROM requests").fetchone()[0], 3)
+        self.assertEqual(database.execute("SELECT count(*) FROM workers").fetchone()[0], 2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

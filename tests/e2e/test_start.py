@@ -1,0 +1,109 @@
+"""Whatever keeps a program from starting: an exit code, one sentence with the value and the limit."""
+import pathlib
+import socket
+import tempfile
+import unittest
+
+from cluster import tiny_model
+from processes import BATON, BIN, run
+
+ROUTER, PREFILL, DECODE = BIN / "baton-router", BIN / "baton-prefill", BIN / "baton-decode"
+# Nobody listens there: programs that fail must do so before they would wait for a router.
+DAEMONS = (
+    ("baton-router", [ROUTER, "--http", "127.0.0.1:0", "--control", "127.0.0.1:0"]),
+    ("baton-prefill", [PREFILL, "--router", "127.0.0.1:9"]),
+    ("baton-decode", [DECODE, "--router", "127.0.0.1:9"]),
+)
+ALL = (*DAEMONS, ("baton run", [BATON, "run", "prompt"]))
+
+
+class StartTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="baton-start-")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def with_state(self, command):
+        return [*command, "--state-dir", self.folder] if command[0] == ROUTER else command
+
+    def assert_sentence(self, result, *words):
+        self.assertEqual(result.returncode, 1, result.stderr)
+        last = result.stderr.strip().splitlines()[-1]
+        for word in words:
+            self.assertIn(word, last)
+        self.assertNotIn("Sanitizer", result.stderr)
+
+    def bad_models(self):
+        whole = tiny_model().read_bytes()
+        # What a program reads of the file decides what it can notice: the router reads no weights,
+        # but every one checks that they are all there.
+        yield "empty", b""
+        yield "not a model", b"This is no model.\n" * 100
+        yield "cut in the header", whole[:200]
+        yield "cut in the weights", whole[:-1000]
+
+    def test_bad_models(self):
+        for what, content in self.bad_models():
+            model = self.folder / "model.gguf"
+            model.write_bytes(content)
+            for name, command in ALL:
+                with self.subTest(program=name, model=what):
+                    result = run(*self.with_state(command), "--model", model)
+                    self.assert_sentence(result, "model.gguf")
+
+    def test_absent_model(self):
+        for name, command in ALL:
+            with self.subTest(program=name):
+                result = run(*self.with_state(command), "--model", self.folder / "none.gguf")
+                self.assert_sentence(result, "none.gguf", "No such file")
+
+    def test_unknown_architecture(self):
+        content = tiny_model().read_bytes()
+        key = b"general.architecture"
+        at = content.index(key) + len(key)
+        name = content.index(b"llama", at)
+        self.assertLess(name - at, 16)
+        model = self.folder / "model.gguf"
+        model.write_bytes(content[:name] + b"alpca" + content[name + 5:])
+        for name, command in ALL[1:]:
+            with self.subTest(program=name):
+                result = run(*self.with_state(command), "--model", model)
+                self.assert_sentence(result, "alpca")
+
+    def test_port_in_use(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            for option, other in (("--http", "--control"), ("--control", "--http")):
+                with self.subTest(option=option):
+                    result = run(ROUTER, "--model", tiny_model(), option, address, other,
+                                 "127.0.0.1:0", "--state-dir", self.folder)
+                    self.assert_sentence(result, address, "in use")
+            result = run(BATON, "up", "--model", tiny_model(), "--http", address, "--workdir",
+                         self.folder / "work")
+            self.assert_sentence(result, "router", address, "in use")
+
+    def test_wrong_options(self):
+        for name, command in DAEMONS:
+            with self.subTest(program=name):
+                result = run(*command, "--model", tiny_model(), "--treads", "2")
+                self.assertEqual(result.returncode, 2)
+                self.assertIn("--treads", result.stderr)
+        result = run(PREFILL, "--model", tiny_model(), "--threads", "many")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("many", result.stderr)
+
+    def test_help_and_version(self):
+        for command in (ROUTER, PREFILL, DECODE):
+            self.assertIn("--model", run(command, "--help").stdout)
+        self.assertRegex(run(BATON, "--version").stdout, r"^baton \d+\.\d+\.\d+\n$")
+
+    def test_context_that_does_not_fit(self):
+        result = run(DECODE, "--model", tiny_model(), "--router", "127.0.0.1:9", "--kv-memory",
+                     "1K")
+        self.assert_sentence(result, "1024")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
