@@ -1,0 +1,366 @@
+/* What model_forward promises: the bits of a row do not depend on chunks, batches, page order or
+ * what else lies in the pool; limits are refused before anything is written. */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+#include "tests/model/net/tiny_model.h"
+
+enum { TOKENS = 150, ROWS = 160, SEQUENCES = 8, CONTEXT = 256, PAGES_MAX = 64 };
+
+struct flavour {
+    char arch[8], type[8];
+    enum kv_dtype kv_dtype;
+    enum activation_mode activations;
+};
+
+static struct model_options options_of(const struct flavour *flavour)
+{
+    return (struct model_options){
+        .activations = flavour->activations,
+        .kv_dtype = flavour->kv_dtype,
+        .threads = 2,
+        .context_tokens = CONTEXT,
+        .kv_tokens = 6 * CONTEXT,
+        .max_rows = ROWS,
+        .max_sequences = SEQUENCES,
+        .max_logit_rows = ROWS,
+    };
+}
+
+static void random_tokens(uint64_t seed, const struct model *model, int32_t *tokens, uint32_t count)
+{
+    struct random random;
+    random_init(&random, seed);
+    for (uint32_t i = 0; i < count; i++)
+        tokens[i] = (int32_t)random_below(&random, model_info(model)->vocab_count);
+}
+
+static const float *forward(struct model *model, const struct forward_sequence *sequences,
+                            uint32_t count, const struct forward_hooks *hooks)
+{
+    const float *logits = NULL;
+    struct error error = {0};
+    cr_assert_eq(model_forward(model, sequences, count, hooks, &logits, &error), STATUS_OK, "%s",
+                 error.text);
+    return logits;
+}
+
+/* Logits of all rows, computed in one call; the caller frees them. */
+static float *whole_logits(struct model *model, const int32_t *tokens, uint32_t count)
+{
+    uint32_t slots[PAGES_MAX];
+    const size_t bytes = (size_t)count * model_info(model)->vocab_count * sizeof(float);
+    float *copy = malloc(bytes);
+    tiny_model_take(model, count, slots);
+    const struct forward_sequence sequence = {
+        .tokens = tokens, .count = count, .slots = slots, .logit_rows = count};
+    memcpy(copy, forward(model, &sequence, 1, NULL), bytes);
+    tiny_model_give(model, count, slots);
+    return copy;
+}
+
+/* The same rows through the given block table in pieces; compares every row. */
+static void expect_same_in_pieces(struct model *model, const int32_t *tokens, uint32_t count,
+                                  const uint32_t *slots, uint32_t piece, const float *expected)
+{
+    const size_t vocab = model_info(model)->vocab_count;
+    for (uint32_t done = 0; done < count; done += piece) {
+        const uint32_t rows = count - done < piece ? count - done : piece;
+        const struct forward_sequence sequence = {.tokens = tokens + done,
+                                                  .count = rows,
+                                                  .position = done,
+                                                  .slots = slots,
+                                                  .logit_rows = rows};
+        const float *logits = forward(model, &sequence, 1, NULL);
+        cr_assert(memcmp(logits, expected + done * vocab, rows * vocab * sizeof(float)) == 0,
+                  "pieces of %u: rows %u to %u differ", piece, done, done + rows - 1);
+    }
+}
+
+static void chunk_case(struct model *model)
+{
+    static const uint32_t pieces[] = {1, 7, 16, 63, 64, 65, TOKENS};
+    int32_t tokens[TOKENS];
+    uint32_t slots[PAGES_MAX];
+    random_tokens(1, model, tokens, TOKENS);
+    float *expected = whole_logits(model, tokens, TOKENS);
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        tiny_model_take(model, TOKENS, slots);
+        expect_same_in_pieces(model, tokens, TOKENS, slots, pieces[i], expected);
+        tiny_model_give(model, TOKENS, slots);
+    }
+    free(expected);
+}
+
+/* Five sequences of other lengths and positions share each call with the one that is compared. */
+static void batch_case(struct model *model)
+{
+    static const uint32_t lengths[] = {1, 64, 30, 5, 17};
+    enum { OTHERS = 5, STEPS = 12 };
+    int32_t tokens[OTHERS][TOKENS];
+    uint32_t slots[OTHERS][PAGES_MAX];
+    float *expected[OTHERS];
+    const size_t vocab = model_info(model)->vocab_count;
+    for (uint32_t s = 0; s < OTHERS; s++) {
+        random_tokens(10 + s, model, tokens[s], TOKENS);
+        expected[s] = whole_logits(model, tokens[s], lengths[s] + STEPS);
+        tiny_model_take(model, lengths[s] + STEPS, slots[s]);
+    }
+    /* The prompts in one call, then steps in which each brings one row. */
+    for (uint32_t step = 0; step <= STEPS; step++) {
+        struct forward_sequence sequences[OTHERS];
+        for (uint32_t s = 0; s < OTHERS; s++) {
+            const uint32_t done = step == 0 ? 0 : lengths[s] + step - 1;
+            sequences[s] = (struct forward_sequence){.tokens = tokens[s] + done,
+                                                     .count = step == 0 ? lengths[s] : 1,
+                                                     .position = done,
+                                                     .slots = slots[s],
+                                                     .logit_rows = 1};
+        }
+        const float *logits = forward(model, sequences, OTHERS, NULL);
+        for (uint32_t s = 0; s < OTHERS; s++)
+            cr_assert(memcmp(logits + s * vocab, expected[s] + (lengths[s] + step - 1) * vocab,
+                             vocab * sizeof(float)) == 0,
+                      "step %u: sequence %u differs in the batch", step, s);
+    }
+    for (uint32_t s = 0; s < OTHERS; s++) {
+        tiny_model_give(model, lengths[s] + STEPS, slots[s]);
+        free(expected[s]);
+    }
+}
+
+/* Block tables in any order over a pool in which every other page is NaN. */
+static void scatter_case(struct model *model)
+{
+    int32_t tokens[TOKENS];
+    uint32_t slots[PAGES_MAX], all[PAGES_MAX], scattered[PAGES_MAX];
+    struct page_pool *pages = model_pages(model);
+    const uint32_t slot_count = page_pool_slot_count(pages);
+    const uint32_t needed = (TOKENS + 63) / 64;
+    cr_assert(slot_count <= PAGES_MAX && slot_count > 2 * needed);
+    random_tokens(2, model, tokens, TOKENS);
+    float *expected = whole_logits(model, tokens, TOKENS);
+    page_pool_poison(pages, true);
+    tiny_model_take(model, slot_count * 64, all);
+    tiny_model_give(model, slot_count * 64, all);
+    tiny_model_take(model, slot_count * 64, slots);
+    for (uint32_t i = 0; i < needed; i++)
+        scattered[i] = slots[slot_count - 1 - 2 * i];
+    expect_same_in_pieces(model, tokens, TOKENS, scattered, 50, expected);
+    tiny_model_give(model, slot_count * 64, slots);
+    free(expected);
+}
+
+static void check_flavour(const struct flavour *flavour)
+{
+    struct model *model = tiny_model_open(flavour->arch, flavour->type, options_of(flavour));
+    chunk_case(model);
+    batch_case(model);
+    scatter_case(model);
+    model_close(model);
+}
+
+ParameterizedTestParameters(net_forward, bits_do_not_depend_on_company)
+{
+    static struct flavour flavours[] = {
+        {"llama", "f32", KV_F32, ACTIVATION_F32},     {"llama", "q4_0", KV_BF16, ACTIVATION_NATIVE},
+        {"llama", "q4_1", KV_F32, ACTIVATION_NATIVE}, {"llama", "q8_0", KV_BF16, ACTIVATION_F32},
+        {"qwen2", "f32", KV_BF16, ACTIVATION_NATIVE}, {"qwen2", "bf16", KV_BF16, ACTIVATION_NATIVE},
+        {"qwen2", "q8_0", KV_F32, ACTIVATION_NATIVE},
+    };
+    return cr_make_param_array(struct flavour, flavours, sizeof flavours / sizeof *flavours);
+}
+
+ParameterizedTest(struct flavour *flavour, net_forward, bits_do_not_depend_on_company)
+{
+    check_flavour(flavour);
+}
+
+static struct model *plain_model(void)
+{
+    return tiny_model_open(
+        "llama", "f32",
+        options_of(&(struct flavour){.kv_dtype = KV_F32, .activations = ACTIVATION_F32}));
+}
+
+Test(net_forward, any_number_of_last_rows_has_logits)
+{
+    int32_t tokens[TOKENS];
+    uint32_t slots[PAGES_MAX];
+    struct model *model = plain_model();
+    const size_t vocab = model_info(model)->vocab_count;
+    random_tokens(3, model, tokens, TOKENS);
+    float *expected = whole_logits(model, tokens, 40);
+    tiny_model_take(model, 40, slots);
+    for (uint32_t wanted = 0; wanted <= 40; wanted++) {
+        const struct forward_sequence sequence = {
+            .tokens = tokens, .count = 40, .slots = slots, .logit_rows = wanted};
+        const float *logits = forward(model, &sequence, 1, NULL);
+        cr_assert_eq(logits == NULL, wanted == 0);
+        cr_assert(wanted == 0 || memcmp(logits, expected + (40 - wanted) * vocab,
+                                        wanted * vocab * sizeof(float)) == 0,
+                  "the last %u rows differ", wanted);
+    }
+    tiny_model_give(model, 40, slots);
+    free(expected);
+    model_close(model);
+}
+
+/* Without logits the last layer stops early, its pages must be whole all the same. */
+Test(net_forward, a_prompt_without_logits_leaves_the_same_pages)
+{
+    int32_t tokens[TOKENS];
+    uint32_t slots[PAGES_MAX];
+    struct model *model = plain_model();
+    random_tokens(4, model, tokens, 80);
+    float *expected = whole_logits(model, tokens, 80);
+    const size_t vocab = model_info(model)->vocab_count;
+    page_pool_poison(model_pages(model), true);
+    tiny_model_take(model, 80, slots);
+    tiny_model_give(model, 80, slots);
+    tiny_model_take(model, 80, slots);
+    struct forward_sequence sequence = {.tokens = tokens, .count = 79, .slots = slots};
+    cr_assert_null(forward(model, &sequence, 1, NULL));
+    sequence = (struct forward_sequence){
+        .tokens = tokens + 79, .count = 1, .position = 79, .slots = slots, .logit_rows = 1};
+    cr_assert(memcmp(forward(model, &sequence, 1, NULL), expected + 79 * vocab,
+                     vocab * sizeof(float)) == 0);
+    tiny_model_give(model, 80, slots);
+    free(expected);
+    model_close(model);
+}
+
+/* What a hook saw. */
+struct hook_log {
+    struct model *model;
+    uint32_t layers, slot;
+    bool all_there;
+};
+
+static bool holds_nan(const struct hook_log *log, uint32_t layer)
+{
+    const struct page_pool *pages = model_pages(log->model);
+    const float *strip = page_pool_strip(pages, layer, log->slot);
+    const size_t count = kv_layout_strip_bytes(page_pool_layout(pages)) / sizeof *strip;
+    for (size_t i = 0; i < count; i++) {
+        if (isnan(strip[i]))
+            return true;
+    }
+    return false;
+}
+
+/* The page is full (64 tokens), so no NaN may be left in this layer, and every value of the next
+ * layer must still be one. */
+static void on_layer_done(void *arg, uint32_t layer)
+{
+    struct hook_log *log = arg;
+    const uint32_t layers = model_info(log->model)->layers;
+    cr_assert_eq(layer, log->layers);
+    log->layers++;
+    log->all_there &= !holds_nan(log, layer);
+    if (layer + 1 < layers)
+        log->all_there &= holds_nan(log, layer + 1);
+}
+
+Test(net_forward, hooks_come_in_layer_order_when_the_pages_are_written)
+{
+    int32_t tokens[64];
+    struct model *model = plain_model();
+    struct hook_log log = {.model = model, .all_there = true};
+    random_tokens(5, model, tokens, 64);
+    page_pool_poison(model_pages(model), true);
+    tiny_model_take(model, 64, &log.slot);
+    tiny_model_give(model, 64, &log.slot);
+    tiny_model_take(model, 64, &log.slot);
+    const struct forward_sequence sequence = {.tokens = tokens, .count = 64, .slots = &log.slot};
+    const struct forward_hooks hooks = {.layer_done = on_layer_done, .arg = &log};
+    cr_assert_null(forward(model, &sequence, 1, &hooks));
+    cr_assert_eq(log.layers, model_info(model)->layers);
+    cr_assert(log.all_there);
+    tiny_model_give(model, 64, &log.slot);
+    model_close(model);
+}
+
+static void expect_refused(struct model *model, const struct forward_sequence *sequences,
+                           uint32_t count, enum status expected, const char *words)
+{
+    const float *logits = NULL;
+    struct error error = {0};
+    const enum status status = model_forward(model, sequences, count, NULL, &logits, &error);
+    cr_assert_eq(status, expected, "%s instead of %s (%s)", status_name(status),
+                 status_name(expected), error.text);
+    cr_assert_not_null(strstr(error.text, words), "'%s' says nothing of '%s'", error.text, words);
+}
+
+Test(net_forward, calls_over_a_limit_are_refused_and_write_nothing)
+{
+    int32_t tokens[CONTEXT + 1] = {0}, bad[2] = {1, -1};
+    uint32_t slots[PAGES_MAX];
+    struct model *model = plain_model();
+    tiny_model_take(model, CONTEXT, slots);
+    const struct forward_sequence good = {.tokens = tokens, .count = 1, .slots = slots};
+    struct forward_sequence many[SEQUENCES + 1], s = good;
+    for (uint32_t i = 0; i <= SEQUENCES; i++)
+        many[i] = good;
+    expect_refused(model, many, SEQUENCES + 1, STATUS_LIMIT, "9 sequences");
+    expect_refused(model, many, 0, STATUS_LIMIT, "0 sequences");
+    s.count = ROWS + 1;
+    expect_refused(model, &s, 1, STATUS_LIMIT, "161 rows, the limit is 160");
+    s = good, s.position = CONTEXT;
+    expect_refused(model, &s, 1, STATUS_LIMIT, "257 tokens, the context is 256");
+    s = good, s.position = UINT32_MAX;
+    expect_refused(model, &s, 1, STATUS_LIMIT, "the context is 256");
+    s = good, s.count = 0;
+    expect_refused(model, &s, 1, STATUS_INVALID, "logits of 0 of its 0");
+    s = good, s.logit_rows = 2;
+    expect_refused(model, &s, 1, STATUS_INVALID, "logits of 2 of its 1");
+    s = good, s.tokens = bad, s.count = 2;
+    expect_refused(model, &s, 1, STATUS_INVALID, "token id -1");
+    bad[1] = (int32_t)model_info(model)->vocab_count;
+    expect_refused(model, &s, 1, STATUS_INVALID, "outside the vocabulary");
+    const uint32_t kept = slots[1];
+    slots[1] = page_pool_slot_count(model_pages(model));
+    s = good, s.count = 65;
+    expect_refused(model, &s, 1, STATUS_INVALID, "page slot");
+    slots[1] = kept;
+    forward(model, &good, 1, NULL);
+    tiny_model_give(model, CONTEXT, slots);
+    model_close(model);
+}
+
+/* The numerics profile: every instruction set gives the same bits. */
+Test(net_forward, instruction_sets_agree)
+{
+    int32_t tokens[TOKENS];
+    uint64_t probe[2] = {0};
+    for (enum kv_dtype dtype = KV_F32; dtype <= KV_BF16; dtype++) {
+        struct model_options options =
+            options_of(&(struct flavour){.kv_dtype = dtype, .activations = ACTIVATION_NATIVE});
+        float *expected = NULL;
+        for (enum kernel_isa isa = KERNEL_ISA_ref; isa < KERNEL_ISA_COUNT; isa++) {
+            if (!kernel_isa_available(isa))
+                continue;
+            options.isa = kernel_isa_name(isa);
+            struct model *model = tiny_model_open("llama", "q4_1", options);
+            random_tokens(6, model, tokens, TOKENS);
+            float *logits = whole_logits(model, tokens, TOKENS);
+            const size_t bytes = TOKENS * model_info(model)->vocab_count * sizeof(float);
+            if (expected != NULL)
+                cr_assert(memcmp(logits, expected, bytes) == 0, "%s differs from ref", options.isa);
+            if (isa == KERNEL_ISA_ref)
+                probe[dtype] = model_identity(model)->probe_digest;
+            cr_assert_eq(model_identity(model)->probe_digest, probe[dtype]);
+            free(expected);
+            expected = logits;
+            model_close(model);
+        }
+        free(expected);
+    }
+    cr_assert_neq(probe[0], probe[1]);
+}
