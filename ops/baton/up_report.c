@@ -91,13 +91,13 @@ static void url_make(const char *http, char *url, size_t bytes)
 
 static void row_print(const struct child *child)
 {
-    printf("  %-12s pid %-8d", child->name, (int)child->pid);
+    printf("  %-12s pid %d", child->name, (int)child->pid);
     if (child->http[0] != '\0')
-        printf(" http %s ", child->http);
+        printf(", http %s", child->http);
     if (child->control[0] != '\0')
-        printf(" control %s", child->control);
+        printf(", control %s", child->control);
     if (child->data[0] != '\0')
-        printf(" data %s", child->data);
+        printf(", data %s", child->data);
     putchar('\n');
 }
 
