@@ -1,0 +1,129 @@
+#include "router/answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+void answer_init(struct answer *answer, const struct text *text,
+                 const struct openai_request *request)
+{
+    *answer = (struct answer){.text = text, .request = request};
+    text_stream_init(&answer->stream, text, request->skip_special);
+    stop_match_init(&answer->match, &request->stops, request->include_stop);
+}
+
+void answer_free(struct answer *answer)
+{
+    stop_match_free(&answer->match);
+    buffer_free(&answer->fresh);
+    buffer_free(&answer->out);
+    free(answer->tokens);
+    answer->tokens = NULL;
+}
+
+static struct answer_token *add_token(struct answer *answer)
+{
+    if (answer->pending_count == answer->capacity) {
+        answer->capacity = answer->capacity ? answer->capacity * 2 : 8;
+        answer->tokens = realloc(answer->tokens, answer->capacity * sizeof *answer->tokens);
+        CHECK(answer->tokens != NULL);
+    }
+    return &answer->tokens[answer->pending_count++];
+}
+
+/* Tokens whose last byte has become text end at the text produced so far. held_bytes are those of
+ * the latest tokens that still wait for the rest of a character. */
+static void close_tokens(struct answer *answer, size_t latest_bytes)
+{
+    const size_t held = answer->stream.held_count;
+    if (held > latest_bytes)
+        return; /* earlier tokens wait too */
+    const size_t count = answer->pending_count - (held > 0 ? 1 : 0);
+    for (size_t i = count; i-- > 0 && !answer->tokens[i].closed;) {
+        answer->tokens[i].closed = true;
+        answer->tokens[i].end = answer->produced;
+    }
+}
+
+static void find_ready(struct answer *answer)
+{
+    const size_t released = answer->out_offset + answer->out.size;
+    while (answer->ready_count < answer->pending_count &&
+           answer->tokens[answer->ready_count].closed &&
+           answer->tokens[answer->ready_count].end <= released)
+        answer->ready_count++;
+}
+
+/* The text is complete: what is left of the tokens belongs to it if it began inside. */
+static void settle_tokens(struct answer *answer)
+{
+    const size_t released = answer->out_offset + answer->out.size;
+    while (answer->ready_count < answer->pending_count) {
+        const struct answer_token *token = &answer->tokens[answer->ready_count];
+        const bool empty = token->closed && token->end == token->start;
+        if (token->start > released || (token->start == released && !empty))
+            break;
+        answer->ready_count++;
+    }
+    answer->pending_count = answer->ready_count;
+}
+
+bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_count,
+                 const int32_t *top_ids, const float *top_logprobs)
+{
+    const size_t start = answer->produced;
+    buffer_clear(&answer->fresh);
+    text_stream_push(&answer->stream, id, &answer->fresh);
+    answer->produced += answer->fresh.size;
+    answer->token_count++;
+    if (answer->request->logprobs) {
+        struct answer_token *token = add_token(answer);
+        *token = (struct answer_token){.id = id, .logprob = logprob, .start = start};
+        token->top_count =
+            top_count < OPENAI_TOP_LOGPROBS_MAX ? top_count : OPENAI_TOP_LOGPROBS_MAX;
+        if (token->top_count > 0) {
+            memcpy(token->top_ids, top_ids, token->top_count * sizeof *top_ids);
+            memcpy(token->top_logprobs, top_logprobs, token->top_count * sizeof *top_logprobs);
+        }
+        size_t token_bytes = 0;
+        if (!(answer->request->skip_special && text_token_special(answer->text, id)))
+            text_token_bytes(answer->text, id, &token_bytes);
+        close_tokens(answer, token_bytes);
+    }
+    const bool stopped =
+        stop_match_feed(&answer->match, answer->fresh.data, answer->fresh.size,
+                        answer->token_count >= answer->request->min_tokens, &answer->out);
+    if (stopped)
+        settle_tokens(answer);
+    else
+        find_ready(answer);
+    return stopped;
+}
+
+bool answer_finish(struct answer *answer)
+{
+    buffer_clear(&answer->fresh);
+    text_stream_finish(&answer->stream, &answer->fresh);
+    answer->produced += answer->fresh.size;
+    const bool stopped =
+        stop_match_feed(&answer->match, answer->fresh.data, answer->fresh.size, true, &answer->out);
+    if (!stopped) {
+        stop_match_finish(&answer->match, &answer->out);
+        answer->ready_count = answer->pending_count;
+        return false;
+    }
+    settle_tokens(answer);
+    return true;
+}
+
+void answer_take(struct answer *answer)
+{
+    answer->out_offset += answer->out.size;
+    buffer_clear(&answer->out);
+    answer->pending_count -= answer->ready_count;
+    if (answer->ready_count > 0)
+        memmove(answer->tokens, answer->tokens + answer->ready_count,
+                answer->pending_count * sizeof *answer->tokens);
+    answer->ready_count = 0;
+}

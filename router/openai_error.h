@@ -1,0 +1,27 @@
+/* The one error object of the API: {"error":{"message","type","param","code"}}. */
+#ifndef BATON_ROUTER_OPENAI_ERROR_H
+#define BATON_ROUTER_OPENAI_ERROR_H
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+enum { OPENAI_PARAM_BYTES = 64, OPENAI_MESSAGE_BYTES = 512 };
+
+struct openai_error {
+    int http_status;
+    const char *code;               /* static, NULL for none */
+    char param[OPENAI_PARAM_BYTES]; /* the field at fault, empty for none */
+    char message[OPENAI_MESSAGE_BYTES];
+    uint32_t prompt_tokens, context_tokens; /* said too when context_tokens is not 0 */
+};
+
+/* Fills *error and returns STATUS_INVALID. param and code may be NULL. */
+enum status openai_error_set(struct openai_error *error, int http_status, const char *param,
+                             const char *code, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* Appends the object. */
+void openai_error_write(const struct openai_error *error, struct buffer *out);
+/* The type clients know for a status: "invalid_request_error", "server_error" ... */
+const char *openai_error_type(int http_status);
+
+#endif

@@ -1,0 +1,106 @@
+#include "router/openai_fields.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/utf8.h"
+
+const struct json *field_get(const struct json *object, const char *name)
+{
+    const struct json *value = json_get(object, name);
+    return value && json_kind(value) != JSON_NULL ? value : NULL;
+}
+
+/* At most 40 bytes of a string, cut at a character and without control characters. */
+static void quote_text(const struct json *value, char out[FIELD_VALUE_BYTES])
+{
+    enum { SHOWN_BYTES = 40 };
+    size_t bytes;
+    const char *text = json_string(value, &bytes);
+    size_t shown = bytes < SHOWN_BYTES ? bytes : SHOWN_BYTES;
+    shown -= utf8_unfinished(text, shown);
+    size_t used = 0;
+    out[used++] = '"';
+    for (size_t i = 0; i < shown; i++)
+        out[used++] = (unsigned char)text[i] < ' ' ? '?' : text[i];
+    snprintf(out + used, FIELD_VALUE_BYTES - used, "%s\"", shown < bytes ? "..." : "");
+}
+
+const char *field_value_text(const struct json *value, char out[FIELD_VALUE_BYTES])
+{
+    switch (json_kind(value)) {
+    case JSON_BOOL:
+        return json_bool(value) ? "true" : "false";
+    case JSON_INT:
+        snprintf(out, FIELD_VALUE_BYTES, "%" PRId64, json_int(value));
+        return out;
+    case JSON_REAL:
+        snprintf(out, FIELD_VALUE_BYTES, "%.9g", json_number(value));
+        return out;
+    case JSON_STRING:
+        quote_text(value, out);
+        return out;
+    default:
+        return json_kind_name(json_kind(value));
+    }
+}
+
+enum status field_wrong(const struct json *value, const char *name, const char *wanted,
+                        struct openai_error *error)
+{
+    char text[FIELD_VALUE_BYTES];
+    return openai_error_set(error, 400, name, NULL, "`%s` must be %s, but is %s.", name, wanted,
+                            field_value_text(value, text));
+}
+
+enum status field_bool(const struct json *object, const char *name, bool *out,
+                       struct openai_error *error)
+{
+    const struct json *value = field_get(object, name);
+    if (!value)
+        return STATUS_OK;
+    if (json_kind(value) != JSON_BOOL)
+        return field_wrong(value, name, "a boolean", error);
+    *out = json_bool(value);
+    return STATUS_OK;
+}
+
+enum status field_int(const struct json *object, const char *name, int64_t min, int64_t max,
+                      int64_t *out, struct openai_error *error)
+{
+    const struct json *value = field_get(object, name);
+    if (!value)
+        return STATUS_OK;
+    char wanted[96];
+    snprintf(wanted, sizeof wanted, "an integer from %" PRId64 " to %" PRId64, min, max);
+    /* 16.0 is an integer to many clients. */
+    const bool whole = json_kind(value) == JSON_REAL &&
+                       floor(json_number(value)) == json_number(value) &&
+                       fabs(json_number(value)) < 9e15;
+    if (json_kind(value) != JSON_INT && !whole)
+        return field_wrong(value, name, wanted, error);
+    const int64_t number = whole ? (int64_t)json_number(value) : json_int(value);
+    if (number < min || number > max)
+        return field_wrong(value, name, wanted, error);
+    *out = number;
+    return STATUS_OK;
+}
+
+enum status field_number(const struct json *object, const char *name, double min, bool min_open,
+                         double max, double *out, struct openai_error *error)
+{
+    const struct json *value = field_get(object, name);
+    if (!value)
+        return STATUS_OK;
+    char wanted[96];
+    snprintf(wanted, sizeof wanted, "a number %s %g and at most %g", min_open ? "above" : "from",
+             min, max);
+    if (json_kind(value) != JSON_INT && json_kind(value) != JSON_REAL)
+        return field_wrong(value, name, wanted, error);
+    const double number = json_number(value);
+    if (!isfinite(number) || number > max || number < min || (min_open && number <= min))
+        return field_wrong(value, name, wanted, error);
+    *out = number;
+    return STATUS_OK;
+}

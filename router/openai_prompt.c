@@ -1,0 +1,243 @@
+#include "router/openai_prompt.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "router/openai_fields.h"
+
+/* A job carries at most this many tokens (transfer/messages.def). */
+enum { PROMPT_TOKENS_MAX = 4194304 };
+
+static enum status encode_failed(enum status status, const struct error *cause, const char *param,
+                                 struct openai_error *error)
+{
+    if (status == STATUS_LIMIT)
+        return openai_error_set(error, 400, param, "context_length_exceeded",
+                                "The prompt is too long: it has more than %d tokens.",
+                                PROMPT_TOKENS_MAX);
+    if (status == STATUS_UNSUPPORTED)
+        return openai_error_set(error, 400, param, NULL, "%s", cause->text);
+    openai_error_set(error, status == STATUS_INVALID ? 400 : 500, param, NULL, "%s", cause->text);
+    return STATUS_INVALID;
+}
+
+static enum status read_text(const struct json *value, const struct openai_rules *rules,
+                             struct token_list *ids, struct openai_error *error)
+{
+    size_t bytes;
+    const char *text = json_string(value, &bytes);
+    const struct text_info *info = text_info(rules->text);
+    if (info->add_bos && info->bos >= 0)
+        token_list_add(ids, info->bos);
+    struct error cause;
+    const enum status status =
+        text_encode(rules->text, text, bytes, false, PROMPT_TOKENS_MAX, ids, &cause);
+    return status == STATUS_OK ? STATUS_OK : encode_failed(status, &cause, "prompt", error);
+}
+
+static enum status read_ids(const struct json *array, const struct openai_rules *rules,
+                            struct token_list *ids, struct openai_error *error)
+{
+    const size_t count = json_count(array);
+    const uint32_t vocab_count = text_info(rules->text)->vocab_count;
+    if (count > PROMPT_TOKENS_MAX)
+        return openai_error_set(error, 400, "prompt", "context_length_exceeded",
+                                "`prompt` has %zu ids; the limit is %d.", count, PROMPT_TOKENS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        const struct json *item = json_at(array, i);
+        char text[FIELD_VALUE_BYTES];
+        if (json_kind(item) != JSON_INT)
+            return openai_error_set(error, 400, "prompt", NULL,
+                                    "`prompt[%zu]` must be a token id like those before it, but "
+                                    "is %s.",
+                                    i, field_value_text(item, text));
+        const int64_t id = json_int(item);
+        if (id < 0 || id >= vocab_count)
+            return openai_error_set(error, 400, "prompt", NULL,
+                                    "`prompt[%zu]` is %" PRId64
+                                    ", but token ids of this model go from 0 to %u.",
+                                    i, id, vocab_count - 1);
+        token_list_add(ids, (int32_t)id);
+    }
+    return STATUS_OK;
+}
+
+static enum status read_array(const struct json *array, const struct openai_rules *rules,
+                              struct token_list *ids, struct openai_error *error)
+{
+    const size_t count = json_count(array);
+    if (count == 0)
+        return STATUS_OK; /* an empty prompt, told below */
+    const struct json *first = json_at(array, 0);
+    if (json_kind(first) == JSON_INT || json_kind(first) == JSON_REAL)
+        return read_ids(array, rules, ids, error);
+    if (json_kind(first) != JSON_STRING && json_kind(first) != JSON_ARRAY)
+        return field_wrong(first, "prompt", "a string or an array of token ids", error);
+    if (count > 1)
+        return openai_error_set(error, 400, "prompt", "unsupported_value",
+                                "`prompt` is a list of %zu prompts; more than one is not "
+                                "supported yet.",
+                                count);
+    return json_kind(first) == JSON_STRING ? read_text(first, rules, ids, error)
+                                           : read_ids(first, rules, ids, error);
+}
+
+enum status openai_prompt_read(const struct json *body, const struct openai_rules *rules,
+                               struct token_list *ids, struct openai_error *error)
+{
+    const struct json *prompt = field_get(body, "prompt");
+    if (!prompt)
+        return openai_error_set(error, 400, "prompt", NULL, "`prompt` is missing.");
+    if (json_kind(prompt) == JSON_STRING)
+        TRY(read_text(prompt, rules, ids, error));
+    else if (json_kind(prompt) == JSON_ARRAY)
+        TRY(read_array(prompt, rules, ids, error));
+    else
+        return field_wrong(prompt, "prompt", "a string or an array of token ids", error);
+    if (ids->count == 0)
+        return openai_error_set(error, 400, "prompt", NULL,
+                                "`prompt` is empty and this model has no token to begin with.");
+    return STATUS_OK;
+}
+
+/* Messages while they are read; `joined` owns the contents that were put together from parts. */
+struct messages {
+    struct chat_message *items;
+    struct buffer *joined;
+    size_t count;
+};
+
+static void messages_free(struct messages *messages)
+{
+    for (size_t i = 0; i < messages->count; i++)
+        buffer_free(&messages->joined[i]);
+    free(messages->items);
+    free(messages->joined);
+}
+
+static enum status read_role(const struct json *message, size_t index, const char **role_out,
+                             struct openai_error *error)
+{
+    static const char *const roles[] = {"system", "user", "assistant", "developer", "tool"};
+    const struct json *role = field_get(message, "role");
+    if (!role)
+        return openai_error_set(error, 400, "messages", NULL, "`messages[%zu].role` is missing.",
+                                index);
+    if (json_kind(role) == JSON_STRING) {
+        size_t bytes;
+        const char *text = json_string(role, &bytes);
+        for (size_t i = 0; i < ARRAY_COUNT(roles); i++) {
+            if (strlen(roles[i]) == bytes && memcmp(roles[i], text, bytes) == 0) {
+                *role_out = roles[i];
+                return STATUS_OK;
+            }
+        }
+    }
+    char text[FIELD_VALUE_BYTES];
+    return openai_error_set(error, 400, "messages", NULL,
+                            "`messages[%zu].role` must be system, user, assistant, developer or "
+                            "tool, but is %s.",
+                            index, field_value_text(role, text));
+}
+
+static enum status read_part(const struct json *part, size_t message, size_t index,
+                             struct buffer *joined, struct openai_error *error)
+{
+    const struct json *type = json_kind(part) == JSON_OBJECT ? field_get(part, "type") : NULL;
+    char shown[FIELD_VALUE_BYTES];
+    if (!type || json_kind(type) != JSON_STRING)
+        return openai_error_set(error, 400, "messages", NULL,
+                                "`messages[%zu].content[%zu]` must be an object with a `type`.",
+                                message, index);
+    if (strcmp(json_string(type, &(size_t){0}), "text") != 0)
+        return openai_error_set(error, 400, "messages", "unsupported_value",
+                                "`messages[%zu].content[%zu].type` is %s; only \"text\" is "
+                                "supported.",
+                                message, index, field_value_text(type, shown));
+    const struct json *text = field_get(part, "text");
+    if (!text || json_kind(text) != JSON_STRING)
+        return openai_error_set(error, 400, "messages", NULL,
+                                "`messages[%zu].content[%zu].text` must be a string.", message,
+                                index);
+    size_t bytes;
+    const char *data = json_string(text, &bytes);
+    buffer_add(joined, data, bytes);
+    return STATUS_OK;
+}
+
+static enum status read_message(const struct json *message, size_t index, struct messages *out,
+                                struct openai_error *error)
+{
+    char shown[FIELD_VALUE_BYTES];
+    struct chat_message *item = &out->items[index];
+    if (json_kind(message) != JSON_OBJECT)
+        return openai_error_set(error, 400, "messages", NULL,
+                                "`messages[%zu]` must be an object, but is %s.", index,
+                                field_value_text(message, shown));
+    TRY(read_role(message, index, &item->role, error));
+    const struct json *calls = field_get(message, "tool_calls");
+    if (calls && (json_kind(calls) != JSON_ARRAY || json_count(calls) > 0))
+        return openai_error_set(error, 400, "messages", "unsupported_value",
+                                "`messages[%zu].tool_calls` is not supported yet.", index);
+    const struct json *content = field_get(message, "content");
+    item->content = "";
+    if (!content)
+        return strcmp(item->role, "assistant") == 0
+                   ? STATUS_OK
+                   : openai_error_set(error, 400, "messages", NULL,
+                                      "`messages[%zu].content` is missing.", index);
+    if (json_kind(content) == JSON_STRING) {
+        item->content = json_string(content, &item->content_bytes);
+        return STATUS_OK;
+    }
+    if (json_kind(content) != JSON_ARRAY)
+        return openai_error_set(error, 400, "messages", NULL,
+                                "`messages[%zu].content` must be a string or an array of parts, "
+                                "but is %s.",
+                                index, field_value_text(content, shown));
+    for (size_t i = 0; i < json_count(content); i++)
+        TRY(read_part(json_at(content, i), index, i, &out->joined[index], error));
+    if (out->joined[index].size > 0) {
+        item->content = out->joined[index].data;
+        item->content_bytes = out->joined[index].size;
+    }
+    return STATUS_OK;
+}
+
+static enum status encode_messages(const struct json *list, bool generate,
+                                   const struct openai_rules *rules, struct messages *messages,
+                                   struct token_list *ids, struct openai_error *error)
+{
+    for (size_t i = 0; i < messages->count; i++)
+        TRY(read_message(json_at(list, i), i, messages, error));
+    struct error cause;
+    const enum status status = text_encode_chat(rules->text, messages->items, messages->count,
+                                                generate, PROMPT_TOKENS_MAX, ids, &cause);
+    return status == STATUS_OK ? STATUS_OK : encode_failed(status, &cause, "messages", error);
+}
+
+enum status openai_messages_read(const struct json *body, const struct openai_rules *rules,
+                                 struct token_list *ids, struct openai_error *error)
+{
+    const struct json *list = field_get(body, "messages");
+    if (!list)
+        return openai_error_set(error, 400, "messages", NULL, "`messages` is missing.");
+    if (json_kind(list) != JSON_ARRAY)
+        return field_wrong(list, "messages", "an array", error);
+    const size_t count = json_count(list);
+    if (count == 0 || count > OPENAI_MESSAGES_MAX)
+        return openai_error_set(error, 400, "messages", NULL,
+                                "`messages` must hold 1 to %d messages, but holds %zu.",
+                                OPENAI_MESSAGES_MAX, count);
+    bool generate = true;
+    TRY(field_bool(body, "add_generation_prompt", &generate, error));
+    struct messages messages = {.items = calloc(count, sizeof *messages.items),
+                                .joined = calloc(count, sizeof *messages.joined),
+                                .count = count};
+    CHECK(messages.items && messages.joined);
+    const enum status status = encode_messages(list, generate, rules, &messages, ids, error);
+    messages_free(&messages);
+    return status;
+}

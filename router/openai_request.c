@@ -1,0 +1,333 @@
+#include "router/openai_request.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "router/openai_fields.h"
+#include "router/openai_prompt.h"
+
+/* Fields that change the answer and are not served yet: refused unless they say "nothing". */
+enum neutral { NEUTRAL_ZERO, NEUTRAL_ONE, NEUTRAL_FALSE, NEUTRAL_EMPTY, NEUTRAL_NONE };
+
+static const struct {
+    const char *name;
+    enum neutral neutral;
+    double min, max; /* of numbers: another value is wrong, not merely unsupported */
+} unsupported_fields[] = {
+    {"n", NEUTRAL_ONE, 1, 128},
+    {"best_of", NEUTRAL_ONE, 1, 128},
+    {"presence_penalty", NEUTRAL_ZERO, -2, 2},
+    {"frequency_penalty", NEUTRAL_ZERO, -2, 2},
+    {"repetition_penalty", NEUTRAL_ONE, 1e-6, 1e6},
+    {"logit_bias", NEUTRAL_EMPTY, 0, 0},
+    {"echo", NEUTRAL_FALSE, 0, 0},
+    {"suffix", NEUTRAL_EMPTY, 0, 0},
+    {"tools", NEUTRAL_EMPTY, 0, 0},
+    {"functions", NEUTRAL_EMPTY, 0, 0},
+    {"function_call", NEUTRAL_NONE, 0, 0},
+    {"tool_choice", NEUTRAL_NONE, 0, 0},
+    {"structured_outputs", NEUTRAL_EMPTY, 0, 0},
+    {"grammar", NEUTRAL_EMPTY, 0, 0},
+    {"allowed_token_ids", NEUTRAL_EMPTY, 0, 0},
+    {"bad_words", NEUTRAL_EMPTY, 0, 0},
+    {"prompt_logprobs", NEUTRAL_ZERO, 0, 1e6},
+    {"truncate_prompt_tokens", NEUTRAL_EMPTY, 0, 0},
+    {"continue_final_message", NEUTRAL_FALSE, 0, 0},
+    {"chat_template", NEUTRAL_EMPTY, 0, 0},
+    {"return_token_ids", NEUTRAL_FALSE, 0, 0},
+};
+
+static bool is_empty(const struct json *value)
+{
+    size_t bytes = 1;
+    switch (json_kind(value)) {
+    case JSON_STRING:
+        json_string(value, &bytes);
+        return bytes == 0;
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        return json_count(value) == 0;
+    default:
+        return false;
+    }
+}
+
+static bool is_text(const struct json *value, const char *text)
+{
+    if (json_kind(value) != JSON_STRING)
+        return false;
+    size_t bytes;
+    const char *data = json_string(value, &bytes);
+    return bytes == strlen(text) && memcmp(data, text, bytes) == 0;
+}
+
+static bool is_neutral(const struct json *value, enum neutral neutral)
+{
+    switch (neutral) {
+    case NEUTRAL_ZERO:
+        return json_number(value) == 0;
+    case NEUTRAL_ONE:
+        return json_number(value) == 1;
+    case NEUTRAL_FALSE:
+        return json_kind(value) == JSON_BOOL && !json_bool(value);
+    case NEUTRAL_EMPTY:
+        return is_empty(value);
+    case NEUTRAL_NONE:
+        return is_text(value, "none") || is_text(value, "auto");
+    }
+    return false;
+}
+
+static enum status check_unsupported(const struct json *body, struct openai_error *error)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(unsupported_fields); i++) {
+        const char *name = unsupported_fields[i].name;
+        const struct json *value = field_get(body, name);
+        if (!value)
+            continue;
+        const enum neutral neutral = unsupported_fields[i].neutral;
+        double number = 0;
+        if (neutral == NEUTRAL_ZERO || neutral == NEUTRAL_ONE)
+            TRY(field_number(body, name, unsupported_fields[i].min, false,
+                             unsupported_fields[i].max, &number, error));
+        if (is_neutral(value, neutral))
+            continue;
+        char text[FIELD_VALUE_BYTES];
+        return openai_error_set(error, 400, name, "unsupported_value",
+                                "`%s` is %s, which is not supported yet.", name,
+                                field_value_text(value, text));
+    }
+    const struct json *format = field_get(body, "response_format");
+    if (!format)
+        return STATUS_OK;
+    const struct json *type = json_kind(format) == JSON_OBJECT ? field_get(format, "type") : NULL;
+    if (!type || json_kind(type) != JSON_STRING)
+        return openai_error_set(error, 400, "response_format", NULL,
+                                "`response_format` must be an object with a `type`.");
+    if (!is_text(type, "text")) {
+        char text[FIELD_VALUE_BYTES];
+        return openai_error_set(error, 400, "response_format", "unsupported_value",
+                                "`response_format.type` is %s, which is not supported yet.",
+                                field_value_text(type, text));
+    }
+    return STATUS_OK;
+}
+
+static enum status read_model(const struct json *body, const struct openai_rules *rules,
+                              struct openai_error *error)
+{
+    const struct json *model = field_get(body, "model");
+    if (!model)
+        return STATUS_OK;
+    if (json_kind(model) != JSON_STRING)
+        return field_wrong(model, "model", "a string", error);
+    if (is_text(model, rules->model_name))
+        return STATUS_OK;
+    char text[FIELD_VALUE_BYTES];
+    return openai_error_set(error, 404, "model", "model_not_found",
+                            "The model %s does not exist; this server has \"%s\".",
+                            field_value_text(model, text), rules->model_name);
+}
+
+static enum status read_sampling(const struct json *body, struct openai_request *out,
+                                 struct openai_error *error)
+{
+    double temperature = 1, top_p = 1, min_p = 0;
+    int64_t top_k = 0;
+    TRY(field_number(body, "temperature", 0, false, 2, &temperature, error));
+    TRY(field_number(body, "top_p", 0, true, 1, &top_p, error));
+    TRY(field_number(body, "min_p", 0, false, 1, &min_p, error));
+    TRY(field_int(body, "top_k", -1, INT32_MAX, &top_k, error));
+    out->temperature = (float)temperature;
+    out->top_p = (float)top_p;
+    out->min_p = (float)min_p;
+    out->top_k = top_k < 0 ? 0 : (int32_t)top_k;
+    int64_t seed = 0;
+    TRY(field_int(body, "seed", INT64_MIN, INT64_MAX, &seed, error));
+    out->seed = field_get(body, "seed") ? (uint64_t)seed : random_os_u64();
+    return STATUS_OK;
+}
+
+static enum status add_stop(const struct json *value, struct openai_request *out,
+                            struct openai_error *error)
+{
+    if (json_kind(value) != JSON_STRING)
+        return field_wrong(value, "stop", "a string or an array of strings", error);
+    size_t bytes;
+    const char *text = json_string(value, &bytes);
+    if (bytes == 0)
+        return openai_error_set(error, 400, "stop", NULL, "`stop` holds an empty string.");
+    if (bytes > STOP_STRING_BYTES_MAX)
+        return openai_error_set(error, 400, "stop", NULL,
+                                "`stop` holds a string of %zu bytes; the limit is %d.", bytes,
+                                STOP_STRING_BYTES_MAX);
+    stop_set_add(&out->stops, text, bytes);
+    return STATUS_OK;
+}
+
+static enum status read_stops(const struct json *body, struct openai_request *out,
+                              struct openai_error *error)
+{
+    TRY(field_bool(body, "include_stop_str_in_output", &out->include_stop, error));
+    const struct json *stop = field_get(body, "stop");
+    if (!stop)
+        return STATUS_OK;
+    if (json_kind(stop) != JSON_ARRAY)
+        return add_stop(stop, out, error);
+    if (json_count(stop) > STOP_STRINGS_MAX)
+        return openai_error_set(error, 400, "stop", NULL,
+                                "`stop` holds %zu strings; the limit is %d.", json_count(stop),
+                                STOP_STRINGS_MAX);
+    for (size_t i = 0; i < json_count(stop); i++)
+        TRY(add_stop(json_at(stop, i), out, error));
+    return STATUS_OK;
+}
+
+static enum status read_stop_ids(const struct json *body, uint32_t vocab_count,
+                                 struct openai_request *out, struct openai_error *error)
+{
+    const struct json *list = field_get(body, "stop_token_ids");
+    if (!list)
+        return STATUS_OK;
+    if (json_kind(list) != JSON_ARRAY)
+        return field_wrong(list, "stop_token_ids", "an array of token ids", error);
+    if (json_count(list) > OPENAI_STOP_IDS_MAX)
+        return openai_error_set(error, 400, "stop_token_ids", NULL,
+                                "`stop_token_ids` holds %zu ids; the limit is %d.",
+                                json_count(list), OPENAI_STOP_IDS_MAX);
+    for (size_t i = 0; i < json_count(list); i++) {
+        const struct json *item = json_at(list, i);
+        char text[FIELD_VALUE_BYTES];
+        if (json_kind(item) != JSON_INT || json_int(item) < 0 || json_int(item) >= vocab_count)
+            return openai_error_set(error, 400, "stop_token_ids", NULL,
+                                    "`stop_token_ids[%zu]` is %s, but token ids of this model go "
+                                    "from 0 to %u.",
+                                    i, field_value_text(item, text), vocab_count - 1);
+        out->stop_ids[out->stop_id_count++] = (int32_t)json_int(item);
+    }
+    return STATUS_OK;
+}
+
+static enum status read_logprobs(const struct json *body, struct openai_request *out,
+                                 struct openai_error *error)
+{
+    int64_t top = 0;
+    if (out->endpoint == OPENAI_COMPLETIONS) {
+        TRY(field_int(body, "logprobs", 0, OPENAI_TOP_LOGPROBS_MAX, &top, error));
+        out->logprobs = field_get(body, "logprobs") != NULL;
+    } else {
+        TRY(field_bool(body, "logprobs", &out->logprobs, error));
+        TRY(field_int(body, "top_logprobs", 0, OPENAI_TOP_LOGPROBS_MAX, &top, error));
+        if (top > 0 && !out->logprobs)
+            return openai_error_set(error, 400, "top_logprobs", NULL,
+                                    "`top_logprobs` is %" PRId64 ", which needs `logprobs` to be "
+                                    "true.",
+                                    top);
+    }
+    out->top_logprobs = (uint32_t)top;
+    return STATUS_OK;
+}
+
+static enum status read_stream(const struct json *body, struct openai_request *out,
+                               struct openai_error *error)
+{
+    TRY(field_bool(body, "stream", &out->stream, error));
+    TRY(field_bool(body, "timings", &out->timings, error));
+    const struct json *options = field_get(body, "stream_options");
+    if (!options)
+        return STATUS_OK;
+    if (json_kind(options) != JSON_OBJECT)
+        return field_wrong(options, "stream_options", "an object", error);
+    if (!out->stream)
+        return openai_error_set(error, 400, "stream_options", NULL,
+                                "`stream_options` is only allowed when `stream` is true.");
+    TRY(field_bool(options, "include_usage", &out->include_usage, error));
+    return field_bool(options, "continuous_usage_stats", &out->continuous_usage, error);
+}
+
+/* The answer's length; what is over the room behind the prompt is clamped and ends with "length".
+ */
+static enum status read_lengths(const struct json *body, const struct openai_rules *rules,
+                                struct openai_request *out, struct openai_error *error)
+{
+    const size_t prompt = out->prompt.count;
+    const uint32_t context = rules->context_tokens;
+    if (prompt >= context) {
+        openai_error_set(error, 400, out->endpoint == OPENAI_CHAT ? "messages" : "prompt",
+                         "context_length_exceeded",
+                         "This model's maximum context length is %u tokens. However, your prompt "
+                         "contains %zu tokens, which leaves no room for an answer.",
+                         context, prompt);
+        error->prompt_tokens = (uint32_t)prompt;
+        error->context_tokens = context;
+        return STATUS_INVALID;
+    }
+    const uint32_t room = context - (uint32_t)prompt;
+    int64_t max_tokens = out->endpoint == OPENAI_COMPLETIONS ? OPENAI_COMPLETIONS_MAX_TOKENS
+                         : rules->default_max_tokens != 0    ? rules->default_max_tokens
+                                                             : room;
+    TRY(field_int(body, "max_tokens", 1, INT64_MAX, &max_tokens, error));
+    TRY(field_int(body, "max_completion_tokens", 1, INT64_MAX, &max_tokens, error));
+    out->max_tokens = max_tokens > room ? room : (uint32_t)max_tokens;
+    int64_t min_tokens = 0;
+    TRY(field_int(body, "min_tokens", 0, INT64_MAX, &min_tokens, error));
+    if (min_tokens > max_tokens)
+        return openai_error_set(error, 400, "min_tokens", NULL,
+                                "`min_tokens` is %" PRId64 ", more than the %" PRId64
+                                " tokens the answer may have.",
+                                min_tokens, max_tokens);
+    out->min_tokens = min_tokens > out->max_tokens ? out->max_tokens : (uint32_t)min_tokens;
+    TRY(field_bool(body, "ignore_eos", &out->ignore_eos, error));
+    return field_bool(body, "skip_special_tokens", &out->skip_special, error);
+}
+
+static enum status read_body(const struct json *body, const struct openai_rules *rules,
+                             struct openai_request *out, struct openai_error *error)
+{
+    if (json_kind(body) != JSON_OBJECT)
+        return openai_error_set(error, 400, NULL, NULL,
+                                "The request body must be a JSON object, but is %s.",
+                                json_kind_name(json_kind(body)));
+    /* Cheap checks first: tokenising is the work. */
+    TRY(read_model(body, rules, error));
+    TRY(check_unsupported(body, error));
+    TRY(read_sampling(body, out, error));
+    TRY(read_stops(body, out, error));
+    TRY(read_stop_ids(body, text_info(rules->text)->vocab_count, out, error));
+    TRY(read_logprobs(body, out, error));
+    TRY(read_stream(body, out, error));
+    TRY(out->endpoint == OPENAI_CHAT ? openai_messages_read(body, rules, &out->prompt, error)
+                                     : openai_prompt_read(body, rules, &out->prompt, error));
+    return read_lengths(body, rules, out, error);
+}
+
+enum status openai_request_parse(enum openai_endpoint endpoint, const char *body, size_t bytes,
+                                 const struct openai_rules *rules, struct openai_request *out,
+                                 struct openai_error *error)
+{
+    if (bytes == 0)
+        return openai_error_set(error, 400, NULL, NULL, "The request body is empty.");
+    struct json *root;
+    struct error cause;
+    if (json_parse(body, bytes, &root, &cause) != STATUS_OK)
+        return openai_error_set(error, 400, NULL, NULL, "The request body is not valid JSON: %s.",
+                                cause.text);
+    struct openai_request request = {.endpoint = endpoint, .skip_special = true};
+    const enum status status = read_body(root, rules, &request, error);
+    json_free(root);
+    if (status != STATUS_OK) {
+        openai_request_free(&request);
+        return status;
+    }
+    *out = request;
+    return STATUS_OK;
+}
+
+void openai_request_free(struct openai_request *request)
+{
+    token_list_free(&request->prompt);
+    stop_set_free(&request->stops);
+}

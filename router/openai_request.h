@@ -1,0 +1,51 @@
+/* A request body of the API: parsed, every field checked, the prompt tokenised.
+ *
+ * Runs on a text thread. Unknown fields are ignored, null means not set; a field that is known but
+ * not supported is refused by name instead of being ignored silently. */
+#ifndef BATON_ROUTER_OPENAI_REQUEST_H
+#define BATON_ROUTER_OPENAI_REQUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/text/text.h"
+#include "router/openai_error.h"
+#include "router/stop_match.h"
+
+enum openai_endpoint { OPENAI_COMPLETIONS, OPENAI_CHAT };
+
+enum { OPENAI_STOP_IDS_MAX = 128, OPENAI_TOP_LOGPROBS_MAX = 20, OPENAI_MESSAGES_MAX = 4096 };
+
+struct openai_request {
+    enum openai_endpoint endpoint;
+    struct token_list prompt;
+    uint32_t max_tokens, min_tokens; /* max_tokens fits behind the prompt */
+    float temperature, top_p, min_p;
+    int32_t top_k; /* 0: off */
+    uint64_t seed; /* drawn when the client set none */
+    bool ignore_eos;
+    int32_t stop_ids[OPENAI_STOP_IDS_MAX];
+    uint32_t stop_id_count;
+    struct stop_set stops;
+    bool include_stop, skip_special;
+    bool logprobs;
+    uint32_t top_logprobs;
+    bool stream, include_usage, continuous_usage, timings;
+};
+
+struct openai_rules {
+    const struct text *text;
+    const char *model_name;
+    uint32_t context_tokens;
+    uint32_t default_max_tokens; /* of chat; 0: as much as there is room */
+};
+
+enum { OPENAI_COMPLETIONS_MAX_TOKENS = 16 }; /* default of /v1/completions, as everywhere */
+
+/* On failure *error is what the client gets and *out holds nothing. */
+enum status openai_request_parse(enum openai_endpoint endpoint, const char *body, size_t bytes,
+                                 const struct openai_rules *rules, struct openai_request *out,
+                                 struct openai_error *error);
+void openai_request_free(struct openai_request *request);
+
+#endif

@@ -1,0 +1,119 @@
+#include "router/placement.h"
+
+#include <math.h>
+
+#include "base/check.h"
+
+const char *placement_reason_name(enum placement_reason reason)
+{
+    static const char *const names[] = {
+        [PLACEMENT_PAIR] = "pair",           [PLACEMENT_LOCAL] = "local",
+        [PLACEMENT_ONE_TOKEN] = "one_token", [PLACEMENT_NO_DECODE] = "no_decode",
+        [PLACEMENT_TOO_LONG] = "too_long",
+    };
+    return (size_t)reason < ARRAY_COUNT(names) ? names[reason] : "unknown";
+}
+
+static double cost_s(const struct placement_worker *worker)
+{
+    /* A worker that has measured nothing yet counts as slow, not as infinitely fast. */
+    const double speed = worker->tokens_per_s > 1.0 ? worker->tokens_per_s : 1.0;
+    return (double)(worker->foreign_tokens + worker->inflight_tokens) / speed;
+}
+
+static bool fits(const struct placement_worker *worker, const struct placement_request *request)
+{
+    const uint64_t sequence = (uint64_t)request->prompt_tokens + request->max_tokens;
+    if (sequence > worker->context_tokens)
+        return false;
+    /* The prompt and its first token must have pages; the answer may yet end early. */
+    return worker->page_tokens == 0 || worker->pages_total == 0 ||
+           (uint64_t)worker->pages_total * worker->page_tokens > request->prompt_tokens;
+}
+
+static bool costs_less(double a, double b)
+{
+    return a < b - 1e-9 * fmax(fabs(a), fabs(b));
+}
+
+/* The cheapest fitting worker of a role, of any kind when kind is NULL; -1 for none. */
+static int32_t cheapest(const struct placement_snapshot *snapshot,
+                        const struct placement_request *request, enum worker_role role,
+                        const uint32_t *kind)
+{
+    int32_t best = -1;
+    double best_cost = 0;
+    for (uint32_t step = 0; step < snapshot->count; step++) {
+        const uint32_t i = (snapshot->turn + step) % snapshot->count;
+        const struct placement_worker *worker = &snapshot->workers[i];
+        if (!worker->up || worker->role != role || (kind && worker->kind != *kind) ||
+            !fits(worker, request))
+            continue;
+        const double cost = cost_s(worker);
+        if (best < 0 || costs_less(cost, best_cost)) {
+            best = (int32_t)i;
+            best_cost = cost;
+        }
+    }
+    return best;
+}
+
+static bool role_is_up(const struct placement_snapshot *snapshot, enum worker_role role)
+{
+    for (uint32_t i = 0; i < snapshot->count; i++) {
+        if (snapshot->workers[i].up && snapshot->workers[i].role == role)
+            return true;
+    }
+    return false;
+}
+
+/* The cheapest pair of one kind; false when no decode node has a prefill node to go with. */
+static bool choose_pair(const struct placement_snapshot *snapshot,
+                        const struct placement_request *request, struct placement *placement)
+{
+    double best_cost = 0;
+    for (uint32_t step = 0; step < snapshot->count; step++) {
+        const uint32_t i = (snapshot->turn + step) % snapshot->count;
+        const struct placement_worker *worker = &snapshot->workers[i];
+        if (!worker->up || worker->role != WORKER_DECODE || !fits(worker, request))
+            continue;
+        const int32_t prefill = cheapest(snapshot, request, WORKER_PREFILL, &worker->kind);
+        if (prefill < 0)
+            continue;
+        const double cost = cost_s(worker) + cost_s(&snapshot->workers[prefill]);
+        if (placement->decode < 0 || costs_less(cost, best_cost)) {
+            placement->decode = (int32_t)i;
+            placement->prefill = prefill;
+            best_cost = cost;
+        }
+    }
+    return placement->decode >= 0;
+}
+
+struct placement placement_choose(const struct placement_snapshot *snapshot,
+                                  const struct placement_request *request)
+{
+    struct placement placement = {.prefill = -1, .decode = -1};
+    const uint32_t answer = request->max_tokens < PLACEMENT_ANSWER_TOKENS ? request->max_tokens
+                                                                          : PLACEMENT_ANSWER_TOKENS;
+    if (choose_pair(snapshot, request, &placement)) {
+        placement.reason = PLACEMENT_PAIR;
+        placement.prefill_charge = request->prompt_tokens;
+        placement.decode_charge = answer;
+        if (request->max_tokens == 1) {
+            placement.reason = PLACEMENT_ONE_TOKEN;
+            placement.decode = -1;
+            placement.decode_charge = 0;
+        }
+        return placement;
+    }
+    placement.decode = cheapest(snapshot, request, WORKER_DECODE, NULL);
+    if (placement.decode >= 0) {
+        placement.reason = PLACEMENT_LOCAL;
+        placement.decode_charge = (uint64_t)request->prompt_tokens + answer;
+    } else {
+        placement.reason =
+            role_is_up(snapshot, WORKER_DECODE) ? PLACEMENT_TOO_LONG : PLACEMENT_NO_DECODE;
+    }
+    return placement;
+}
