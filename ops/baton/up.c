@@ -18,6 +18,8 @@
 #include "ops/baton/commands.h"
 #include "ops/baton/up_cluster.h"
 
+enum { ROLE_NODES_MAX = CLUSTER_WORKERS_MAX / 2 };
+
 struct up_options {
     const char *model, *model_name, *http, *workdir, *ready_file;
     uint32_t prefill_count, decode_count, threads, kv_dtype;
@@ -32,9 +34,8 @@ static const char *const kv_dtype_names[] = {"f32", "bf16"};
 static const struct config_row up_rows[] = {
     {"model", CONFIG_TEXT, OPTION(model), NULL, "FILE", "GGUF file to serve (required)", 0, 0},
     {"prefill", CONFIG_U32, OPTION(prefill_count), "1", "N",
-     "prefill nodes; 0 lets decode nodes read prompts themselves", 0, CLUSTER_WORKERS_MAX / 2},
-    {"decode", CONFIG_U32, OPTION(decode_count), "1", "N", "decode nodes", 1,
-     CLUSTER_WORKERS_MAX / 2},
+     "prefill nodes; 0 lets decode nodes read prompts themselves", 0, ROLE_NODES_MAX},
+    {"decode", CONFIG_U32, OPTION(decode_count), "1", "N", "decode nodes", 1, ROLE_NODES_MAX},
     {"http", CONFIG_TEXT, OPTION(http), "127.0.0.1:8000", "ADDR:PORT",
      "where clients connect; port 0 picks a free one", 0, 0},
     {"model-name", CONFIG_TEXT, OPTION(model_name), NULL, "NAME", "name clients see", 0, 0},

@@ -1,4 +1,4 @@
-"""Finding the binaries, waiting with a deadline, and talking to a server: what all e2e tests share."""
+"""Finding the binaries, waiting with a deadline, talking to a server: what all e2e tests share."""
 import http.client
 import json
 import os

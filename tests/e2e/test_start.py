@@ -1,4 +1,4 @@
-"""Whatever keeps a program from starting: an exit code, one sentence with the value and the limit."""
+"""Whatever keeps a program from starting: an exit code, one sentence with value and limit."""
 import pathlib
 import socket
 import tempfile
