@@ -81,7 +81,7 @@ packages_ensure() {
   names=$(package_list "$@")
   if ! command -v dpkg-query >/dev/null; then
     fail "this system has no dpkg, and ops/packages.txt names Debian packages" \
-      "install the same libraries by other means, then: cmake --preset release; ninja -C build/release"
+      "install those libraries by other means, then: cmake --preset release; ninja -C build/release"
   fi
   for name in $names; do
     package_installed "$name" || missing+=("$name")
