@@ -170,7 +170,7 @@ void loop_run(struct loop *loop)
 void loop_run_once(struct loop *loop, uint32_t timeout_ms)
 {
     if (timeout_ms == 0) {
-        turn(loop, EVLOOP_NONBLOCK | EVLOOP_NO_EXIT_ON_EMPTY);
+        turn(loop, EVLOOP_ONCE | EVLOOP_NONBLOCK);
         return;
     }
     const struct timeval timeout = {.tv_sec = timeout_ms / 1000,
