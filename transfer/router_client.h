@@ -29,9 +29,20 @@ struct router_client_events {
     void (*on_heartbeat)(void *arg, struct msg_heartbeat *heartbeat);
 };
 
+struct router_client_limits {
+    uint32_t retry_first_ms, retry_max_ms; /* the wait doubles from the one to the other */
+    uint32_t refused_retry_ms;             /* after a MISMATCH */
+    struct link_limits link;
+};
+extern const struct router_client_limits router_client_default_limits; /* 100 ms, 3 s, 10 s */
+
+/* Dials from the next turn of the loop on. */
 enum status router_client_create(struct loop *loop, const char *const *addresses, uint32_t count,
                                  const struct router_client_events *events, void *arg,
                                  struct router_client **out, struct error *error);
+/* Other limits than the default ones; right after creation. */
+void router_client_set_limits(struct router_client *client,
+                              const struct router_client_limits *limits);
 /* GOAWAY to all, then closes. */
 void router_client_destroy(struct router_client *client);
 enum status router_client_send(struct router_client *client, struct router_ref router,

@@ -112,6 +112,9 @@ struct wire_prefix {
     uint16_t major, minor;
     uint32_t type, payload_bytes;
 };
+/* How large an arena must be so that no payload of this size can fail for lack of it. */
+size_t wire_arena_bytes(size_t payload_bytes);
+
 /* AGAIN when fewer than WIRE_PREFIX_BYTES are there; CORRUPT for another magic, MISMATCH for
  * another major, LIMIT for a payload over frame_bytes_max: each with a sentence. */
 enum status wire_prefix_read(const void *data, size_t bytes, size_t frame_bytes_max,

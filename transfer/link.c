@@ -1,0 +1,351 @@
+/* Frames over a stream. A link closed inside its own callback is only marked, and freed when the
+ * callback has returned, because the message the callback looks at lives in it. */
+#include "transfer/link.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/stream.h"
+
+const struct link_limits link_default_limits = {
+    .connect_ms = 3000,
+    .silent_ms = 3000,
+    .frame_bytes_max = WIRE_FRAME_BYTES_MAX,
+    .output_bytes_max = 64 << 20,
+};
+
+enum {
+    LINK_ARENA_KEPT_BYTES = 1 << 20, /* a larger arena is given back after its message */
+    LINK_SILENCE_CHECKS = 4,         /* a silence is noticed at most a quarter too late */
+};
+
+struct link {
+    struct loop *loop;
+    struct stream *stream; /* NULL once it ended */
+    struct loop_timer *silence;
+    struct link_events events;
+    void *arg;
+    struct link_limits limits;
+    uint64_t heard_ns;
+    struct wire_arena arena;
+    struct buffer output; /* one frame at a time */
+    void *message;        /* the decoded one */
+    bool attached, open, inside, closed;
+    char peer[64];
+};
+
+struct link_listener {
+    struct loop *loop;
+    struct stream_listener *listener;
+    void (*on_accept)(void *arg, struct link *link);
+    void *arg;
+    struct link_limits limits;
+};
+
+static void link_free(struct link *link)
+{
+    loop_timer_destroy(link->silence);
+    wire_arena_free(&link->arena);
+    buffer_free(&link->output);
+    free(link->message);
+    free(link);
+}
+
+/* Tells the owner, once, and lets go. The stream is gone or about to be. */
+static void link_end(struct link *link, enum status status, const char *text)
+{
+    link->closed = true;
+    link->stream = NULL;
+    loop_timer_stop(link->silence);
+    const bool was_inside = link->inside;
+    link->inside = true;
+    if (link->attached)
+        link->events.on_close(link->arg, status, text);
+    link->inside = was_inside;
+    if (!link->inside)
+        link_free(link);
+}
+
+static void send_reject(struct link *link, enum status status, const char *text)
+{
+    struct wire_str said = wire_str(text);
+    if (said.bytes > 512)
+        said.bytes = 512;
+    const struct msg_reject reject = {.code = (uint32_t)(status < 0 ? -(int)status : 0),
+                                      .text = said};
+    /* A link that cannot carry the reason any more ends without it. */
+    if (link_send(link, MESSAGE_ID_REJECT, &reject) != STATUS_OK)
+        LOG_DEBUG("%s could not be told why its link ends: %s", link->peer, text);
+}
+
+/* A fault of this side's finding: told to both ends. */
+static void link_fail(struct link *link, enum status status, const char *text)
+{
+    send_reject(link, status, text);
+    struct stream *stream = link->stream;
+    link_end(link, status, text);
+    if (stream)
+        stream_close(stream);
+}
+
+/* The other side's reason, in words that can be logged. */
+static void take_reject(struct link *link, const struct msg_reject *reject)
+{
+    char text[513];
+    wire_str_copy(reject->text, text, sizeof text);
+    const int code = -(int)(reject->code <= 64 ? reject->code : 0);
+    const enum status status =
+        code < 0 && code >= STATUS_INTERNAL ? (enum status)code : STATUS_REFUSED;
+    struct stream *stream = link->stream;
+    link_end(link, status, text[0] ? text : status_sentence(status));
+    if (stream)
+        stream_close(stream);
+}
+
+static void take_message(struct link *link, enum message_id id)
+{
+    if (id == MESSAGE_ID_REJECT)
+        take_reject(link, link->message);
+    else
+        link->events.on_message(link->arg, id, link->message);
+}
+
+/* Decodes one frame and hands it on. */
+static void take_frame(struct link *link, const struct wire_prefix *prefix, const void *payload)
+{
+    struct error error = {0};
+    const size_t arena_bytes = wire_arena_bytes(prefix->payload_bytes);
+    if (arena_bytes > link->arena.capacity) {
+        wire_arena_free(&link->arena);
+        wire_arena_init(&link->arena, arena_bytes);
+    }
+    enum message_id id;
+    const enum status status =
+        wire_decode(prefix->type, payload, prefix->payload_bytes, &link->arena, &id, link->message,
+                    wire_message_bytes_max(), &error);
+    if (status == STATUS_OK)
+        take_message(link, id);
+    else
+        link_fail(link, status, error.text);
+    if (!link->closed && link->arena.capacity > LINK_ARENA_KEPT_BYTES)
+        wire_arena_free(&link->arena);
+}
+
+static size_t on_data(void *arg, const void *data, size_t bytes)
+{
+    struct link *link = arg;
+    size_t taken = 0;
+    if (link->closed)
+        return bytes;
+    link->heard_ns = loop_now_ns(link->loop);
+    link->inside = true;
+    while (!link->closed) {
+        const uint8_t *at = (const uint8_t *)data + taken;
+        struct wire_prefix prefix;
+        struct error error = {0};
+        const enum status status =
+            wire_prefix_read(at, bytes - taken, link->limits.frame_bytes_max, &prefix, &error);
+        if (status == STATUS_AGAIN)
+            break;
+        if (status != STATUS_OK) {
+            link_fail(link, status, error.text);
+            break;
+        }
+        if (bytes - taken - WIRE_PREFIX_BYTES < prefix.payload_bytes)
+            break;
+        take_frame(link, &prefix, at + WIRE_PREFIX_BYTES);
+        taken += WIRE_PREFIX_BYTES + prefix.payload_bytes;
+    }
+    link->inside = false;
+    if (link->closed)
+        link_free(link);
+    return taken;
+}
+
+static void on_silence(void *arg)
+{
+    struct link *link = arg;
+    const uint64_t silent_ns = loop_now_ns(link->loop) - link->heard_ns;
+    if (silent_ns < (uint64_t)link->limits.silent_ms * NS_PER_MS)
+        return;
+    char text[160];
+    snprintf(text, sizeof text, "nothing was heard from %s for %u ms", link->peer,
+             link->limits.silent_ms);
+    link_fail(link, STATUS_TIMEOUT, text);
+}
+
+static void link_started(struct link *link)
+{
+    const uint32_t check_ms = link->limits.silent_ms / LINK_SILENCE_CHECKS;
+    link->open = true;
+    link->heard_ns = loop_now_ns(link->loop);
+    snprintf(link->peer, sizeof link->peer, "%s", stream_peer(link->stream));
+    loop_timer_start(link->silence, check_ms ? check_ms : 1, check_ms ? check_ms : 1);
+}
+
+static void on_open(void *arg)
+{
+    struct link *link = arg;
+    link_started(link);
+    if (!link->events.on_open)
+        return;
+    link->inside = true;
+    link->events.on_open(link->arg);
+    link->inside = false;
+    if (link->closed)
+        link_free(link);
+}
+
+static void on_close(void *arg, enum status status, const char *text)
+{
+    struct link *link = arg;
+    if (!link->closed)
+        link_end(link, status, text);
+}
+
+static const struct stream_events stream_events = {
+    .on_open = on_open,
+    .on_data = on_data,
+    .on_close = on_close,
+};
+
+static struct stream_limits stream_limits_of(const struct link_limits *limits)
+{
+    return (struct stream_limits){
+        .input_bytes = limits->frame_bytes_max + WIRE_PREFIX_BYTES + 1,
+        .output_bytes = limits->output_bytes_max,
+        .connect_ms = limits->connect_ms,
+    };
+}
+
+static struct link *link_new(struct loop *loop, const struct link_limits *limits)
+{
+    struct link *link = calloc(1, sizeof *link);
+    CHECK(link != NULL);
+    link->loop = loop;
+    link->limits = *limits;
+    link->silence = loop_timer_create(loop, on_silence, link);
+    link->message = malloc(wire_message_bytes_max());
+    CHECK(link->message != NULL);
+    return link;
+}
+
+enum status link_dial(struct loop *loop, const char *address, const struct link_events *events,
+                      void *arg, const struct link_limits *limits, struct link **out,
+                      struct error *error)
+{
+    struct link *link = link_new(loop, limits);
+    const struct stream_limits stream_limits = stream_limits_of(limits);
+    snprintf(link->peer, sizeof link->peer, "%s", address);
+    link->events = *events;
+    link->arg = arg;
+    link->attached = true;
+    const enum status status =
+        stream_dial(loop, address, &stream_events, link, &stream_limits, &link->stream, error);
+    if (status != STATUS_OK) {
+        link_free(link);
+        return status;
+    }
+    *out = link;
+    return STATUS_OK;
+}
+
+static void on_stream_accept(void *arg, struct stream *stream)
+{
+    struct link_listener *listener = arg;
+    struct link *link = link_new(listener->loop, &listener->limits);
+    link->stream = stream;
+    stream_attach(stream, &stream_events, link);
+    link_started(link);
+    link->inside = true;
+    listener->on_accept(listener->arg, link);
+    link->inside = false;
+    if (!link->closed && !link->attached) {
+        struct stream *unwanted = link->stream;
+        link->closed = true;
+        stream_close(unwanted);
+    }
+    if (link->closed)
+        link_free(link);
+}
+
+enum status link_listen(struct loop *loop, const char *address,
+                        void (*on_accept)(void *arg, struct link *link), void *arg,
+                        const struct link_limits *limits, struct link_listener **out,
+                        struct error *error)
+{
+    struct link_listener *listener = calloc(1, sizeof *listener);
+    CHECK(listener != NULL);
+    *listener =
+        (struct link_listener){.loop = loop, .on_accept = on_accept, .arg = arg, .limits = *limits};
+    const struct stream_limits stream_limits = stream_limits_of(limits);
+    const enum status status = stream_listen(loop, address, on_stream_accept, listener,
+                                             &stream_limits, &listener->listener, error);
+    if (status != STATUS_OK) {
+        free(listener);
+        return status;
+    }
+    *out = listener;
+    return STATUS_OK;
+}
+
+uint16_t link_listener_port(const struct link_listener *listener)
+{
+    return stream_listener_port(listener->listener);
+}
+
+void link_listener_close(struct link_listener *listener)
+{
+    if (!listener)
+        return;
+    stream_listener_close(listener->listener);
+    free(listener);
+}
+
+void link_attach(struct link *link, const struct link_events *events, void *arg)
+{
+    link->events = *events;
+    link->arg = arg;
+    link->attached = true;
+}
+
+enum status link_send(struct link *link, enum message_id id, const void *message)
+{
+    if (link->closed || !link->stream)
+        return STATUS_CLOSED;
+    struct error error = {0};
+    buffer_clear(&link->output);
+    const enum status status = wire_encode(id, message, &link->output, &error);
+    if (status != STATUS_OK) {
+        LOG_ERROR("a message for %s cannot be sent: %s", link->peer, error.text);
+        return status;
+    }
+    const enum status sent = stream_send(link->stream, link->output.data, link->output.size);
+    if (link->output.capacity > LINK_ARENA_KEPT_BYTES)
+        buffer_free(&link->output);
+    return sent;
+}
+
+const char *link_peer(const struct link *link)
+{
+    return link->peer;
+}
+
+void link_close(struct link *link, enum status status, const char *text)
+{
+    if (!link || link->closed)
+        return;
+    if (text)
+        send_reject(link, status, text);
+    struct stream *stream = link->stream;
+    link->closed = true;
+    link->stream = NULL;
+    loop_timer_stop(link->silence);
+    if (stream)
+        stream_close(stream);
+    if (!link->inside)
+        link_free(link);
+}
