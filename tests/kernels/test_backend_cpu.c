@@ -1,0 +1,187 @@
+/* The backend as an object: creation and its errors, memory, weights, the profile. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "tests/kernels/kernel_fixture.h"
+
+static const struct backend_limits LIMITS = {
+    .rows = 8, .width = 64, .heads = 4, .kv_heads = 2, .head_dim = 64, .context_tokens = 256};
+
+Test(backend_cpu, unknown_isa_names_what_exists)
+{
+    struct team *team = team_create(1);
+    struct backend *backend = NULL;
+    struct error error = {0};
+    setenv("BATON_ISA", "bogus", 1);
+    cr_assert_eq(backend_cpu_create(team, NULL, ACTIVATION_AUTO, &LIMITS, &backend, &error),
+                 STATUS_UNSUPPORTED);
+    cr_assert_null(backend);
+    cr_assert(strstr(error.text, "BATON_ISA"), "%s", error.text);
+    cr_assert(strstr(error.text, "\"bogus\""), "%s", error.text);
+    for (const char *const *isa = fixture_isas(); *isa; isa++)
+        cr_assert(strstr(error.text, *isa), "%s is not in: %s", *isa, error.text);
+
+    /* An explicit name goes before the environment. */
+    cr_assert_eq(backend_cpu_create(team, "ref", ACTIVATION_AUTO, &LIMITS, &backend, &error),
+                 STATUS_OK);
+    cr_assert_str_eq(backend->name, "cpu/ref");
+    backend->ops->destroy(backend);
+    cr_assert_eq(backend_cpu_create(team, "sse9", ACTIVATION_AUTO, &LIMITS, &backend, &error),
+                 STATUS_UNSUPPORTED);
+    cr_assert(strstr(error.text, "\"sse9\"") && !strstr(error.text, "BATON_ISA"), "%s", error.text);
+    team_destroy(team);
+}
+
+Test(backend_cpu, environment_chooses_the_isa)
+{
+    struct team *team = team_create(1);
+    struct error error;
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        struct backend *backend;
+        setenv("BATON_ISA", *isa, 1);
+        cr_assert_eq(backend_cpu_create(team, NULL, ACTIVATION_AUTO, &LIMITS, &backend, &error),
+                     STATUS_OK);
+        cr_assert(strstr(backend->name, *isa), "%s for %s", backend->name, *isa);
+        backend->ops->destroy(backend);
+    }
+    struct backend *best;
+    unsetenv("BATON_ISA");
+    cr_assert_eq(backend_cpu_create(team, NULL, ACTIVATION_AUTO, &LIMITS, &best, &error),
+                 STATUS_OK);
+    cr_assert(strstr(best->name, kernel_isa_name(kernel_isa_best())), "%s", best->name);
+    best->ops->destroy(best);
+    team_destroy(team);
+}
+
+Test(backend_cpu, limits_of_zero_are_refused)
+{
+    struct team *team = team_create(1);
+    struct backend *backend;
+    struct error error;
+    struct backend_limits limits = LIMITS;
+    limits.rows = 0;
+    cr_assert_eq(backend_cpu_create(team, "ref", ACTIVATION_AUTO, &limits, &backend, &error),
+                 STATUS_INVALID);
+    cr_assert(strstr(error.text, "0 rows"), "%s", error.text);
+    team_destroy(team);
+}
+
+/* Equal ids promise equal bits: the instruction set must not show, the activations must. */
+Test(backend_cpu, profile_names_the_arithmetic_only)
+{
+    struct fixture ref_f32 = fixture_open("ref", ACTIVATION_F32, 1);
+    struct fixture ref_auto = fixture_open("ref", ACTIVATION_AUTO, 1);
+    struct fixture ref_native = fixture_open("ref", ACTIVATION_NATIVE, 1);
+    cr_assert_eq(ref_auto.backend->profile_id, ref_f32.backend->profile_id);
+    cr_assert_neq(ref_native.backend->profile_id, ref_f32.backend->profile_id);
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        struct fixture native = fixture_open(*isa, ACTIVATION_NATIVE, 1);
+        struct fixture f32 = fixture_open(*isa, ACTIVATION_F32, 1);
+        cr_assert_eq(native.backend->profile_id, ref_native.backend->profile_id);
+        cr_assert_str_eq(native.backend->profile, ref_native.backend->profile);
+        cr_assert_eq(f32.backend->profile_id, ref_f32.backend->profile_id);
+        fixture_close(&native);
+        fixture_close(&f32);
+    }
+    fixture_close(&ref_f32);
+    fixture_close(&ref_auto);
+    fixture_close(&ref_native);
+}
+
+Test(backend_cpu, memory_is_aligned_and_zeroed)
+{
+    struct fixture fixture = fixture_open("ref", ACTIVATION_AUTO, 1);
+    const struct backend_ops *ops = fixture.backend->ops;
+    struct error error;
+    static const size_t sizes[] = {1, 63, 64, 65, 4096, 5 << 20};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        device_ptr p;
+        cr_assert_eq(ops->allocate(fixture.backend, sizes[i], &p, &error), STATUS_OK);
+        cr_assert_eq(p.address % 64, 0);
+        const uint8_t *bytes = ops->host_view(fixture.backend, p);
+        for (size_t at = 0; at < sizes[i]; at++)
+            cr_assert_eq(bytes[at], 0);
+        uint8_t last = 7;
+        ops->upload(fixture.backend, device_offset(p, sizes[i] - 1), &last, 1);
+        last = 0;
+        ops->download(fixture.backend, &last, device_offset(p, sizes[i] - 1), 1);
+        cr_assert_eq(last, 7);
+        ops->release(fixture.backend, p);
+    }
+    ops->release(fixture.backend, (device_ptr){0});
+    device_ptr p = {0};
+    cr_assert_eq(ops->allocate(fixture.backend, SIZE_MAX / 2, &p, &error), STATUS_NO_MEMORY);
+    cr_assert(strstr(error.text, "9223372036854775807"), "%s", error.text);
+    cr_assert(device_null(p));
+    fixture_close(&fixture);
+}
+
+Test(backend_cpu, weight_shapes_are_checked)
+{
+    struct fixture fixture = fixture_open("ref", ACTIVATION_AUTO, 1);
+    const struct backend_ops *ops = fixture.backend->ops;
+    struct weight *weight = NULL;
+    struct error error;
+    cr_assert_eq(ops->weight_create(fixture.backend, WEIGHT_Q4, 8, 48, &weight, &error),
+                 STATUS_INVALID);
+    cr_assert(strstr(error.text, "48") && strstr(error.text, "32"), "%s", error.text);
+    cr_assert_eq(ops->weight_create(fixture.backend, WEIGHT_F32, 0, 48, &weight, &error),
+                 STATUS_INVALID);
+    cr_assert_null(weight);
+    ops->weight_release(fixture.backend, NULL);
+    /* Four bits stay four bits: 32 inputs of 16 rows with scales. */
+    cr_assert_eq(ops->weight_create(fixture.backend, WEIGHT_Q4, 16, 32, &weight, &error),
+                 STATUS_OK);
+    cr_assert_eq(ops->weight_bytes(weight), 16 * 32 / 2 + 16 * sizeof(float));
+    ops->weight_release(fixture.backend, weight);
+    fixture_close(&fixture);
+}
+
+/* Packing loses nothing: embed gives back what was filled in, for all kinds and odd sizes. */
+Test(backend_cpu, embedding_is_the_canonical_row)
+{
+    enum { N = 83 };
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        struct fixture fixture = fixture_open(*isa, ACTIVATION_AUTO, 2);
+        for (enum weight_kind kind = WEIGHT_F32; kind <= WEIGHT_Q4A; kind++) {
+            const uint32_t k = kind == WEIGHT_F32 || kind == WEIGHT_BF16 ? 35 : 96;
+            struct fixture_weight weight;
+            fixture_weight_make(&fixture, &weight, kind, N, k, 5);
+            int32_t ids[N];
+            for (int32_t i = 0; i < N; i++)
+                ids[i] = N - 1 - i;
+            float *out = malloc((size_t)N * k * sizeof(float));
+            fixture.backend->ops->embed(fixture.backend, weight.weight, ids, N, on_device(out));
+            for (uint32_t row = 0; row < N; row++)
+                for (uint32_t i = 0; i < k; i++)
+                    cr_assert_eq(out[(size_t)row * k + i],
+                                 fixture_weight_value(&weight, (uint32_t)ids[row], i));
+            free(out);
+            fixture_weight_free(&fixture, &weight);
+        }
+        fixture_close(&fixture);
+    }
+}
+
+Test(backend_cpu, gather_takes_rows_in_any_order)
+{
+    struct fixture fixture = fixture_open("ref", ACTIVATION_AUTO, 1);
+    float *x = random_floats(1, 5 * 7);
+    const uint32_t indices[] = {4, 0, 4, 2};
+    float out[4 * 7];
+    fixture.backend->ops->gather_rows(fixture.backend, on_device(x), indices, 4, 7, on_device(out));
+    for (size_t i = 0; i < 4; i++)
+        cr_assert_arr_eq(out + i * 7, x + indices[i] * (size_t)7, 7 * sizeof(float));
+    free(x);
+    fixture_close(&fixture);
+}
+
+Test(backend_cpu, page_sizes)
+{
+    /* SmolLM2-135M: 30 layers, 3 key/value heads of 64: 23,040 bytes a token in bf16. */
+    cr_assert_eq(30 * kv_page_bytes(KV_BF16, 64, 3, 64), 23040 * 64);
+    cr_assert_eq(kv_page_bytes(KV_F32, 16, 1, 64), 2 * 16 * 64 * 4);
+    cr_assert_neq(kv_layout_id(KV_F32), kv_layout_id(KV_BF16));
+}

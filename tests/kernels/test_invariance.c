@@ -1,0 +1,251 @@
+/* A row's bits depend on that row's inputs only: not on the batch it is in, on how a prompt was cut
+ * into calls, on the number of threads, on the instruction set, or on where the pages are. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/kernels/kernel_fixture.h"
+
+static void assert_same_bits(const float *expected, const float *actual, size_t count,
+                             const char *what, const char *isa, int detail)
+{
+    for (size_t i = 0; i < count; i++)
+        cr_assert_eq(memcmp(expected + i, actual + i, sizeof(float)), 0,
+                     "%s, %s, %d: element %zu is %.9g, not %.9g", what, isa, detail, i,
+                     (double)actual[i], (double)expected[i]);
+}
+
+static float *matmul(struct fixture *fixture, const struct fixture_weight *weight, const float *x,
+                     uint32_t rows)
+{
+    float *out = malloc((size_t)rows * weight->n * sizeof(float));
+    fixture->backend->ops->matmul(fixture->backend, &(struct matmul_args){
+                                                        .weight = weight->weight,
+                                                        .x = on_device(x),
+                                                        .out = on_device(out),
+                                                        .rows = rows,
+                                                    });
+    return out;
+}
+
+/* One row at a time against all at once, for every kind and both activation modes. */
+Test(invariance, products_by_batch)
+{
+    enum { N = 144, K = 576 };
+    float *x = random_floats(1, (size_t)FIXTURE_ROWS * K);
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        for (enum activation_mode mode = ACTIVATION_F32; mode <= ACTIVATION_NATIVE; mode++) {
+            struct fixture fixture = fixture_open(*isa, mode, 2);
+            for (enum weight_kind kind = WEIGHT_F32; kind <= WEIGHT_Q4A; kind++) {
+                struct fixture_weight weight;
+                fixture_weight_make(&fixture, &weight, kind, N, K, 3);
+                float *batch = matmul(&fixture, &weight, x, FIXTURE_ROWS);
+                for (uint32_t row = 0; row < FIXTURE_ROWS; row++) {
+                    float *alone = matmul(&fixture, &weight, x + (size_t)row * K, 1);
+                    assert_same_bits(alone, batch + (size_t)row * N, N, "row alone", *isa,
+                                     (int)kind);
+                    free(alone);
+                }
+                for (uint32_t rows = 2; rows < 26; rows++) {
+                    float *some = matmul(&fixture, &weight, x, rows);
+                    assert_same_bits(batch, some, (size_t)rows * N, "smaller batch", *isa,
+                                     (int)kind);
+                    free(some);
+                }
+                free(batch);
+                fixture_weight_free(&fixture, &weight);
+            }
+            fixture_close(&fixture);
+        }
+    }
+    free(x);
+}
+
+/* Every operation of a layer with teams of 1, 2 and 3 and on every instruction set. */
+static float *layer(struct fixture *fixture)
+{
+    enum { ROWS = 48, WIDTH = 576, N = 192 };
+    const struct backend_ops *ops = fixture->backend->ops;
+    struct backend *backend = fixture->backend;
+    float *x = random_floats(11, (size_t)ROWS * WIDTH);
+    float *gain = random_floats(12, WIDTH);
+    float *angle = random_floats(13, (size_t)ROWS * 32);
+    float *out = malloc((size_t)ROWS * N * sizeof(float));
+    struct fixture_weight weight;
+    fixture_weight_make(fixture, &weight, WEIGHT_Q4A, N, WIDTH, 14);
+    ops->rms_norm(backend, on_device(x), on_device(gain), 1e-5f, ROWS, WIDTH, on_device(x));
+    ops->rope(backend, &(struct rope_args){.x = on_device(x),
+                                           .cos = on_device(angle),
+                                           .sin = on_device(angle),
+                                           .rows = ROWS,
+                                           .heads = 9,
+                                           .head_dim = 64,
+                                           .rotary = 64,
+                                           .pairing = ROPE_HALVES});
+    ops->swiglu(backend, on_device(x), on_device(x), ROWS, WIDTH, on_device(x));
+    ops->matmul(backend, &(struct matmul_args){.weight = weight.weight,
+                                               .x = on_device(x),
+                                               .out = on_device(out),
+                                               .rows = ROWS});
+    fixture_weight_free(fixture, &weight);
+    free(x);
+    free(gain);
+    free(angle);
+    return out;
+}
+
+Test(invariance, threads_and_instruction_sets)
+{
+    struct fixture one = fixture_open("ref", ACTIVATION_NATIVE, 1);
+    float *expected = layer(&one);
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        for (uint32_t threads = 1; threads <= 3; threads++) {
+            struct fixture fixture = fixture_open(*isa, ACTIVATION_NATIVE, threads);
+            float *actual = layer(&fixture);
+            assert_same_bits(expected, actual, 48 * 192, "layer", *isa, (int)threads);
+            free(actual);
+            fixture_close(&fixture);
+        }
+    }
+    free(expected);
+    fixture_close(&one);
+}
+
+static size_t output_count(const struct fixture_sequence *sequence)
+{
+    return (size_t)sequence->tokens * sequence->heads * sequence->head_dim;
+}
+
+/* The sequence attended in chunks that end at the given tokens. */
+static float *in_chunks(struct fixture *fixture, enum kv_dtype dtype, uint32_t tokens,
+                        uint32_t stride, const uint32_t *ends)
+{
+    struct fixture_sequence sequence;
+    fixture_sequence_make(&sequence, dtype, tokens, 6, 2, 64, stride, 21);
+    float *out = malloc(output_count(&sequence) * sizeof(float));
+    uint32_t first = 0;
+    for (uint32_t i = 0; first < tokens; i++) {
+        fixture_chunk(fixture, &sequence, first, ends[i], out);
+        first = ends[i];
+    }
+    for (size_t i = 0; i < output_count(&sequence); i++)
+        cr_assert(isfinite(out[i]), "poison of an unwritten token reached element %zu", i);
+    fixture_sequence_free(&sequence);
+    return out;
+}
+
+Test(invariance, attention_by_chunk_and_page)
+{
+    enum { TOKENS = 600, WIDTH = 6 * 64 };
+    static const uint32_t whole[] = {TOKENS};
+    static const uint32_t cuts[][6] = {
+        {1, TOKENS},
+        {63, 64, 65, 511, 512, TOKENS},
+        {100, 300, 513, 514, 599, TOKENS},
+        {16, 17, 33, 576, TOKENS},
+    };
+    for (enum kv_dtype dtype = KV_F32; dtype <= KV_BF16; dtype++) {
+        struct fixture one = fixture_open("ref", ACTIVATION_AUTO, 1);
+        float *expected = in_chunks(&one, dtype, TOKENS, 1, whole);
+        fixture_close(&one);
+        for (const char *const *isa = fixture_isas(); *isa; isa++) {
+            for (uint32_t threads = 1; threads <= 3; threads++) {
+                struct fixture fixture = fixture_open(*isa, ACTIVATION_AUTO, threads);
+                for (uint32_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+                    /* Each cut with its own scatter of pages. */
+                    float *actual = in_chunks(&fixture, dtype, TOKENS, 1 + 5 * i, cuts[i]);
+                    assert_same_bits(expected, actual, (size_t)TOKENS * WIDTH, "chunks", *isa,
+                                     (int)i);
+                    free(actual);
+                }
+                fixture_close(&fixture);
+            }
+        }
+        free(expected);
+    }
+}
+
+/* Three sequences of unlike length and phase in one call, against each alone. */
+Test(invariance, attention_by_batch)
+{
+    enum { COUNT = 3, HEADS = 6, DIM = 64 };
+    static const uint32_t tokens[COUNT] = {70, 9, 530};
+    static const uint32_t last_rows[COUNT] = {1, 9, 40}; /* of the batched call */
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        struct fixture fixture = fixture_open(*isa, ACTIVATION_AUTO, 2);
+        struct fixture_sequence sequences[COUNT];
+        struct batch_sequence batch[COUNT];
+        float *q = malloc((size_t)50 * HEADS * DIM * sizeof(float));
+        float *out = malloc((size_t)50 * HEADS * DIM * sizeof(float));
+        float *alone[COUNT];
+        /* One pool for all: its slots are shared out, so the others' pages are foreign to each. */
+        struct fixture_sequence pool;
+        fixture_sequence_make(&pool, KV_BF16, 1000, HEADS, 2, DIM, 1, 40);
+        uint32_t row = 0;
+        uint32_t slot = 3;
+        for (uint32_t s = 0; s < COUNT; s++) {
+            fixture_sequence_make(&sequences[s], KV_BF16, tokens[s], HEADS, 2, DIM, 1, 41 + s);
+            sequences[s].view = pool.view;
+            for (uint32_t page = 0; page * 64 < tokens[s]; page++)
+                sequences[s].slots[page] = slot++;
+            alone[s] = malloc(output_count(&sequences[s]) * sizeof(float));
+            fixture_chunk(&fixture, &sequences[s], 0, tokens[s], alone[s]);
+            batch[s] = (struct batch_sequence){.first_row = row,
+                                               .row_count = last_rows[s],
+                                               .position = tokens[s] - last_rows[s],
+                                               .slots = sequences[s].slots};
+            memcpy(q + (size_t)row * HEADS * DIM,
+                   sequences[s].q + (size_t)batch[s].position * HEADS * DIM,
+                   (size_t)last_rows[s] * HEADS * DIM * sizeof(float));
+            row += last_rows[s];
+        }
+        fixture.backend->ops->attention(fixture.backend,
+                                        &(struct attention_args){.q = on_device(q),
+                                                                 .out = on_device(out),
+                                                                 .heads = HEADS,
+                                                                 .scale = 0.125f,
+                                                                 .kv = pool.view,
+                                                                 .sequences = batch,
+                                                                 .sequence_count = COUNT});
+        for (uint32_t s = 0; s < COUNT; s++) {
+            assert_same_bits(alone[s] + (size_t)batch[s].position * HEADS * DIM,
+                             out + (size_t)batch[s].first_row * HEADS * DIM,
+                             (size_t)last_rows[s] * HEADS * DIM, "sequence", *isa, (int)s);
+            free(alone[s]);
+            fixture_sequence_free(&sequences[s]);
+        }
+        fixture_sequence_free(&pool);
+        free(q);
+        free(out);
+        fixture_close(&fixture);
+    }
+}
+
+/* Rewriting pages with the same tokens gives the same bytes, written one by one or all at once, by
+ * one thread or several; unwritten tokens keep theirs. */
+Test(invariance, page_bytes)
+{
+    enum { TOKENS = 200 };
+    for (enum kv_dtype dtype = KV_F32; dtype <= KV_BF16; dtype++) {
+        struct fixture one = fixture_open("ref", ACTIVATION_AUTO, 1);
+        struct fixture three = fixture_open(NULL, ACTIVATION_AUTO, 3);
+        struct fixture_sequence a;
+        struct fixture_sequence b;
+        fixture_sequence_make(&a, dtype, TOKENS, 3, 3, 64, 4, 7);
+        fixture_sequence_make(&b, dtype, TOKENS, 3, 3, 64, 4, 7);
+        float *out = malloc(output_count(&a) * sizeof(float));
+        for (uint32_t token = 0; token < TOKENS; token++)
+            fixture_chunk(&one, &a, token, token + 1, out);
+        fixture_chunk(&three, &b, 0, TOKENS, out);
+        for (uint32_t page = 0; page < (TOKENS + 63) / 64; page++) {
+            const size_t at = a.slots[page] * a.view.page_bytes;
+            cr_assert_arr_eq(a.pages + at, b.pages + at, a.view.page_bytes);
+        }
+        free(out);
+        fixture_sequence_free(&a);
+        fixture_sequence_free(&b);
+        fixture_close(&one);
+        fixture_close(&three);
+    }
+}
