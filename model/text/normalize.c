@@ -1,6 +1,9 @@
 /* NFC: decompose, order combining marks by class, compose. utf8proc's own ordering is quadratic in
  * the length of a run of marks, which a hostile text can make as long as it likes, so the ordering
- * is done here. */
+ * is done here.
+ *
+ * The reference tokenizers normalise by the tables of Unicode 9. Characters that became marks or
+ * composites later are ordinary ones here too, or ids would differ. */
 #include "model/text/normalize.h"
 
 #include <stdlib.h>
@@ -20,9 +23,34 @@ static bool certainly_nfc(const char *text, size_t bytes)
     return true;
 }
 
+/* Ascending. All but U+11930 and U+11938 are marks, which normalisation would move. */
+static const struct {
+    int32_t first, last;
+} later_ranges[] = {
+    {0x07fd, 0x07fd},   {0x0898, 0x089f},   {0x08ca, 0x08d3},   {0x09fe, 0x09fe},
+    {0x0c3c, 0x0c3c},   {0x0d3b, 0x0d3c},   {0x0eba, 0x0eba},   {0x1715, 0x1715},
+    {0x1abf, 0x1ace},   {0x1df6, 0x1dfa},   {0xa82c, 0xa82c},   {0x10d24, 0x10d27},
+    {0x10eab, 0x10eac}, {0x10efd, 0x10eff}, {0x10f46, 0x10f50}, {0x10f82, 0x10f85},
+    {0x11070, 0x11070}, {0x1133b, 0x1133b}, {0x1145e, 0x1145e}, {0x11839, 0x1183a},
+    {0x11930, 0x11930}, {0x11938, 0x11938}, {0x1193d, 0x1193e}, {0x11943, 0x11943},
+    {0x119e0, 0x119e0}, {0x11a34, 0x11a34}, {0x11a47, 0x11a47}, {0x11a99, 0x11a99},
+    {0x11d42, 0x11d42}, {0x11d44, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42},
+    {0x16ff0, 0x16ff1}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae},
+    {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef},
+};
+
+static bool is_later(int32_t point)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(later_ranges) && point >= later_ranges[i].first; i++)
+        if (point <= later_ranges[i].last)
+            return true;
+    return false;
+}
+
 static int combining_class(int32_t point)
 {
-    return utf8proc_get_property(point)->combining_class;
+    const int class = utf8proc_get_property(point)->combining_class;
+    return class != 0 && is_later(point) ? 0 : class;
 }
 
 /* Stable counting sort of a run of marks by class. */
@@ -77,6 +105,10 @@ static int32_t *text_decompose(const char *text, size_t bytes, size_t *count_out
         const int length = utf8_sequence((const uint8_t *)text + at, bytes - at, &point);
         CHECK(length > 0);
         at += (size_t)length;
+        if (is_later((int32_t)point)) {
+            points[count++] = (int32_t)point;
+            continue;
+        }
         int last_class = 0;
         const utf8proc_ssize_t written =
             utf8proc_decompose_char((int32_t)point, points + count, DECOMPOSED_MAX,
@@ -86,6 +118,26 @@ static int32_t *text_decompose(const char *text, size_t bytes, size_t *count_out
     }
     *count_out = count;
     return points;
+}
+
+/* Composes what stands between later characters, in place; *count is the new length. */
+static void points_compose(int32_t *points, size_t *count)
+{
+    size_t written = 0;
+    for (size_t at = 0; at < *count;) {
+        size_t end = at;
+        while (end < *count && !is_later(points[end]))
+            end++;
+        const utf8proc_ssize_t composed = utf8proc_normalize_utf32(
+            points + at, (utf8proc_ssize_t)(end - at), UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        CHECK(composed >= 0);
+        memmove(points + written, points + at, (size_t)composed * sizeof *points);
+        written += (size_t)composed;
+        while (end < *count && is_later(points[end]))
+            points[written++] = points[end++];
+        at = end;
+    }
+    *count = written;
 }
 
 void normalize_nfc(const char *text, size_t bytes, struct buffer *scratch, const char **text_out,
@@ -101,11 +153,9 @@ void normalize_nfc(const char *text, size_t bytes, struct buffer *scratch, const
     CHECK(spare != NULL);
     marks_order(points, spare, count);
     free(spare);
-    const utf8proc_ssize_t composed = utf8proc_normalize_utf32(points, (utf8proc_ssize_t)count,
-                                                               UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    CHECK(composed >= 0);
+    points_compose(points, &count);
     buffer_clear(scratch);
-    for (utf8proc_ssize_t i = 0; i < composed; i++) {
+    for (size_t i = 0; i < count; i++) {
         uint8_t encoded[4];
         buffer_add(scratch, encoded, (size_t)utf8proc_encode_char(points[i], encoded));
     }

@@ -11,23 +11,22 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "model/text/unicode_classes_internal.h"
 
 enum { STAGES_MAX = 4, MATCH_LIMIT_BASE = 1000000, MATCH_LIMIT_PER_BYTE = 16 };
 
-/* White space as Unicode defines it; PCRE2's own \s has U+180E besides. */
-#define SPACE                                                                                      \
-    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"    \
-    "\\x{205f}\\x{3000}"
-#define SPACES_BUT_LAST "[" SPACE "]+(?![^" SPACE "])" /* unless at the end: all */
-#define SPACES          "[" SPACE "]+"
-#define SYMBOLS         " ?[^" SPACE "\\p{L}\\p{N}]+"
+#define LETTERS         "[" CLASS_LETTERS "]+"
+#define NUMBER          "[" CLASS_NUMBERS "]"
+#define SPACES          "[" CLASS_SPACES "]+"
+#define SPACES_BUT_LAST "[" CLASS_SPACES "]+(?![^" CLASS_SPACES "])" /* at the end of text: all */
+#define SYMBOLS         " ?[^" CLASS_SPACES CLASS_LETTERS CLASS_NUMBERS "]+"
 
 #define GPT2_PATTERN                                                                               \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+|" SYMBOLS "|" SPACES_BUT_LAST "|" SPACES
+    "'s|'t|'re|'ve|'m|'ll|'d| ?" LETTERS "| ?" NUMBER "+|" SYMBOLS "|" SPACES_BUT_LAST "|" SPACES
 /* Llama 3 and Qwen2 differ in how many digits stand together. */
 #define CL100K_PATTERN(digits)                                                                     \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "|" SYMBOLS               \
-    "[\\r\\n]*|[" SPACE "]*[\\r\\n]+|" SPACES_BUT_LAST "|" SPACES
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n" CLASS_LETTERS CLASS_NUMBERS "]?" LETTERS "|" digits    \
+    "|" SYMBOLS "[\\r\\n]*|[" CLASS_SPACES "]*[\\r\\n]+|" SPACES_BUT_LAST "|" SPACES
 
 struct rules {
     const char *names; /* canonical first, then aliases, each followed by a space */
@@ -36,13 +35,13 @@ struct rules {
 };
 
 static const struct rules all_rules[] = {
-    {"smollm ", {"\\p{N}", GPT2_PATTERN}, false, false, false},
+    {"smollm ", {"[" CLASS_NUMBERS CLASS_DIGITS_LATER "]", GPT2_PATTERN}, false, false, false},
     {"gpt-2 gpt2 ", {GPT2_PATTERN}, false, false, false},
-    {"qwen2 deepseek-r1-qwen ", {CL100K_PATTERN("\\p{N}")}, true, false, false},
-    {"llama-bpe llama3 llama-v3 ", {CL100K_PATTERN("\\p{N}{1,3}")}, false, true, true},
+    {"qwen2 deepseek-r1-qwen ", {CL100K_PATTERN(NUMBER)}, true, false, false},
+    {"llama-bpe llama3 llama-v3 ", {CL100K_PATTERN(NUMBER "{1,3}")}, false, true, true},
     /* What converters write for a vocabulary they do not know. */
     {"default ",
-     {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2_PATTERN, "\\p{N}+", "[0-9][0-9][0-9]"},
+     {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2_PATTERN, NUMBER "+", "[0-9][0-9][0-9]"},
      false,
      false,
      false},
