@@ -3,11 +3,13 @@
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/random.h"
 #include "kernels/kernels.h"
+#include "model/format/gguf.h"
 #include "model/model.h"
 #include "tests/model/net/tiny_model.h"
 
@@ -363,4 +365,81 @@ Test(net_forward, instruction_sets_agree)
         free(expected);
     }
     cr_assert_neq(probe[0], probe[1]);
+}
+
+/* Rows of a head in the order (i, i + D/2) become rows in the order (2i, 2i + 1). */
+static void permute_rows(char *data, uint32_t heads, uint32_t head_dim, size_t row_bytes)
+{
+    const size_t bytes = heads * head_dim * row_bytes;
+    char *halves = malloc(bytes);
+    memcpy(halves, data, bytes);
+    for (uint32_t row = 0; row < heads * head_dim; row++) {
+        const uint32_t head = row / head_dim, place = row % head_dim;
+        const uint32_t from = head * head_dim + place % 2 * (head_dim / 2) + place / 2;
+        memcpy(data + row * row_bytes, halves + from * row_bytes, row_bytes);
+    }
+    free(halves);
+}
+
+static void permute_tensor(struct buffer *bytes, const struct gguf *file, const char *name,
+                           uint32_t heads, uint32_t head_dim)
+{
+    const struct gguf_tensor *tensor = gguf_tensor_find(file, name);
+    cr_assert_not_null(tensor, "%s", name);
+    char *data = memmem(bytes->data, bytes->size, tensor->data, tensor->bytes);
+    cr_assert_not_null(data, "%s", name);
+    permute_rows(data, heads, head_dim, tensor->bytes / (heads * head_dim));
+}
+
+/* A qwen2 file as a llama one: the names of its keys, and the pairing of queries and keys. */
+static void turn_to_llama(struct buffer *bytes, const struct model_info *info)
+{
+    struct gguf *file;
+    struct error error = {0};
+    cr_assert_eq(gguf_open(tiny_model_write(bytes), &file, &error), STATUS_OK, "%s", error.text);
+    for (uint32_t layer = 0; layer < info->layers; layer++) {
+        static const char *const parts[] = {"attn_q.weight", "attn_q.bias", "attn_k.weight",
+                                            "attn_k.bias"};
+        for (uint32_t i = 0; i < 4; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "blk.%u.%s", layer, parts[i]);
+            permute_tensor(bytes, file, name, i < 2 ? info->heads : info->kv_heads, info->head_dim);
+        }
+    }
+    gguf_close(file);
+    tiny_model_unlink();
+    for (char *at = bytes->data;
+         (at = memmem(at, (size_t)(bytes->data + bytes->size - at), "qwen2", 5)) != NULL;)
+        memcpy(at, "llama", 5);
+}
+
+/* The real model shows that neighbours are right for llama; this shows that halves are the same
+ * rotation for qwen2. The sums run in another order, so the bits differ a little. */
+Test(net_forward, both_rope_pairings_turn_the_same_way)
+{
+    int32_t tokens[TOKENS];
+    const struct model_options options =
+        options_of(&(struct flavour){.kv_dtype = KV_F32, .activations = ACTIVATION_F32});
+    struct model *halves = tiny_model_open("qwen2", "f32", options);
+    struct buffer bytes = tiny_model_bytes("qwen2", "f32", NULL);
+    turn_to_llama(&bytes, model_info(halves));
+    struct model_options with_path = options;
+    struct model *neighbours = NULL;
+    struct error error = {0};
+    with_path.path = tiny_model_write(&bytes);
+    /* The pre-tokenizer was renamed with the rest. */
+    cr_assert_eq(model_open(&with_path, &neighbours, &error), STATUS_OK, "%s", error.text);
+    cr_assert_str_eq(model_info(neighbours)->architecture, "llama");
+    tiny_model_unlink();
+    random_tokens(7, halves, tokens, TOKENS);
+    float *expected = whole_logits(halves, tokens, TOKENS);
+    float *logits = whole_logits(neighbours, tokens, TOKENS);
+    for (size_t i = 0; i < (size_t)TOKENS * model_info(halves)->vocab_count; i++)
+        cr_assert_float_eq(logits[i], expected[i], 1e-3, "logit %zu: %g and %g", i,
+                           (double)logits[i], (double)expected[i]);
+    free(expected);
+    free(logits);
+    buffer_free(&bytes);
+    model_close(halves);
+    model_close(neighbours);
 }
