@@ -408,9 +408,11 @@ static void turn_to_llama(struct buffer *bytes, const struct model_info *info)
     }
     gguf_close(file);
     tiny_model_unlink();
-    for (char *at = bytes->data;
-         (at = memmem(at, (size_t)(bytes->data + bytes->size - at), "qwen2", 5)) != NULL;)
-        memcpy(at, "llama", 5);
+    char *at = memmem(bytes->data, bytes->size, "general.architecture", 20);
+    memcpy(at + 20 + 4 + 8, "llama", 5);
+    for (at = bytes->data;
+         (at = memmem(at, (size_t)(bytes->data + bytes->size - at), "qwen2.", 6)) != NULL;)
+        memcpy(at, "llama.", 6);
 }
 
 /* The real model shows that neighbours are right for llama; this shows that halves are the same
@@ -427,7 +429,6 @@ Test(net_forward, both_rope_pairings_turn_the_same_way)
     struct model *neighbours = NULL;
     struct error error = {0};
     with_path.path = tiny_model_write(&bytes);
-    /* The pre-tokenizer was renamed with the rest. */
     cr_assert_eq(model_open(&with_path, &neighbours, &error), STATUS_OK, "%s", error.text);
     cr_assert_str_eq(model_info(neighbours)->architecture, "llama");
     tiny_model_unlink();
