@@ -1,0 +1,63 @@
+/* Millions of barriers and runs; with more members than CPUs, every wait goes through the kernel.
+ */
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/check.h"
+#include "base/team.h"
+#include "tests/stress/rounds.h"
+
+enum { MEMBERS_MAX = 5, SLOT_STRIDE = 16 };
+
+struct job {
+    struct team *team;
+    uint64_t barriers;
+    uint64_t slots[MEMBERS_MAX * SLOT_STRIDE]; /* plain memory: the barrier has to order it */
+    uint64_t sum;
+};
+
+/* Between two barriers a member writes its own slot; after the next it reads its neighbour's. */
+static void pass_around(void *arg, uint32_t index, uint32_t count)
+{
+    struct job *job = arg;
+    const uint32_t next = (index + 1) % count;
+    for (uint64_t i = 1; i <= job->barriers; i++) {
+        job->slots[index * SLOT_STRIDE + i % 2] = i;
+        team_barrier(job->team);
+        CHECK(job->slots[next * SLOT_STRIDE + i % 2] == i);
+    }
+}
+
+static void add_index(void *arg, uint32_t index, uint32_t count)
+{
+    struct job *job = arg;
+    job->slots[index * SLOT_STRIDE] += index + count;
+}
+
+int main(void)
+{
+    static const struct {
+        uint32_t count;
+        uint64_t barriers, runs;
+    } plans[] = {{1, 1000000, 200000}, {2, 1000000, 200000}, {5, 20000, 20000}};
+    for (size_t p = 0; p < ARRAY_COUNT(plans); p++) {
+        const uint32_t count = plans[p].count;
+        struct job job = {.team = team_create(count), .barriers = stress_rounds(plans[p].barriers)};
+        team_run(job.team, pass_around, &job);
+
+        for (uint32_t i = 0; i < count; i++)
+            job.slots[i * SLOT_STRIDE] = 0;
+        const uint64_t runs = stress_rounds(plans[p].runs);
+        for (uint64_t i = 0; i < runs; i++)
+            team_run(job.team, add_index, &job);
+        for (uint32_t i = 0; i < count; i++)
+            CHECK(job.slots[i * SLOT_STRIDE] == runs * (i + count));
+        team_destroy(job.team);
+
+        /* A team whose members may not have reached their first wait when it ends. */
+        for (int i = 0; i < 200; i++)
+            team_destroy(team_create(count));
+        printf("team of %u: ok\n", count);
+    }
+    return 0;
+}
