@@ -60,9 +60,9 @@ class FaultTest(unittest.TestCase):
     def test_client_leaves_while_it_waits(self):
         self.cluster.pause("prefill-0")
         connection, _ = self._post_without_reading("/v1/completions", {"prompt": "x" * 400, **LONG})
-        wait_for(lambda: self.client.metric("baton_requests_in_flight") > 0, "a running request")
+        wait_for(lambda: self.client.metric("baton_requests_inflight") > 0, "a running request")
         connection.close()
-        wait_for(lambda: self.client.metric("baton_requests_in_flight") == 0, "no running request")
+        wait_for(lambda: self.client.metric("baton_requests_inflight") == 0, "no running request")
         self.cluster.resume("prefill-0")
         self.assert_pages_come_back()
         self.assert_serves()
@@ -88,7 +88,7 @@ class FaultTest(unittest.TestCase):
         thread = threading.Thread(
             target=lambda: answers.append(self.client.complete("y" * 300, max_tokens=5)))
         thread.start()
-        wait_for(lambda: self.client.metric("baton_requests_in_flight") > 0, "a running request")
+        wait_for(lambda: self.client.metric("baton_requests_inflight") > 0, "a running request")
         old = self.cluster.kill("prefill-0")
         thread.join()
         # Before the first token: a plain HTTP error, in the API's own form.
@@ -104,7 +104,7 @@ class FaultTest(unittest.TestCase):
         thread = threading.Thread(
             target=lambda: answers.append(self.client.complete("z" * 300, max_tokens=5)))
         thread.start()
-        wait_for(lambda: self.client.metric("baton_requests_in_flight") > 0, "a running request")
+        wait_for(lambda: self.client.metric("baton_requests_inflight") > 0, "a running request")
         old = self.cluster.kill("decode-0")
         self.cluster.resume("prefill-0")
         thread.join()
