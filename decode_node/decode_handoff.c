@@ -1,0 +1,164 @@
+/* The receiving end of hand-offs: pages from the pool on grant, and what comes of each. */
+#include "decode_node/decode_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+/* ---- where slots come from ---- */
+
+static enum status pages_reserve(void *arg, uint32_t count)
+{
+    struct decode_node *node = arg;
+    return page_pool_reserve(node->worker->pages, count);
+}
+
+static void pages_unreserve(void *arg, uint32_t count)
+{
+    struct decode_node *node = arg;
+    page_pool_unreserve(node->worker->pages, count);
+}
+
+static void pages_take(void *arg, uint32_t count, uint32_t *slots_out, uint32_t *generations_out)
+{
+    struct decode_node *node = arg;
+    page_pool_take(node->worker->pages, count, slots_out);
+    for (uint32_t i = 0; i < count; i++)
+        generations_out[i] = page_pool_generation(node->worker->pages, slots_out[i]);
+}
+
+static void pages_give_back(void *arg, const uint32_t *slots, uint32_t count)
+{
+    struct decode_node *node = arg;
+    page_pool_free(node->worker->pages, slots, count);
+}
+
+/* ---- what comes of a hand-off ---- */
+
+/* The first token comes from another process. */
+static enum status check_first(const struct decode_node *node, const struct decode_request *request,
+                               const struct msg_step *first, uint32_t slot_count,
+                               struct error *error)
+{
+    const struct job *job = &request->job;
+    const struct job_limits *limits = &node->worker->limits;
+    if (slot_count != request->prompt_pages)
+        return error_set(error, STATUS_MISMATCH,
+                         "the hand-off brought %" PRIu32 " pages, the prompt has %" PRIu32,
+                         slot_count, request->prompt_pages);
+    if (first->request != decode_request_key(node, request)->request)
+        return error_set(error, STATUS_MISMATCH,
+                         "the hand-off is of request %" PRIx64 " and not %" PRIx64, first->request,
+                         decode_request_key(node, request)->request);
+    if (first->tokens.count != 1 || first->first_position != job->given_count)
+        return error_set(error, STATUS_MISMATCH,
+                         "the hand-off brought %" PRIu32 " tokens at position %" PRIu32
+                         ", wanted is one at %" PRIu32,
+                         first->tokens.count, first->first_position, job->given_count);
+    const int32_t id = first->tokens.items[0];
+    if (id < 0 || (uint32_t)id >= limits->vocab_count)
+        return error_set(error, STATUS_INVALID,
+                         "the first token is %" PRId32 ", the vocabulary has %" PRIu32 " ids", id,
+                         limits->vocab_count);
+    if (first->finish != FINISH_NONE ||
+        job_finish(job, limits, id, job->given_count) != FINISH_NONE)
+        return error_set(error, STATUS_INVALID,
+                         "the first token, %" PRId32 ", ends the answer: nothing is left to decode",
+                         id);
+    return STATUS_OK;
+}
+
+static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t slot_count,
+                      const struct msg_step *first, const struct handoff_stats *stats)
+{
+    struct decode_node *node = arg;
+    struct decode_request *request = context;
+    struct page_pool *pages = node->worker->pages;
+    const uint32_t rest = request->page_count - request->prompt_pages;
+    struct error error;
+    (void)stats;
+    request->control.handoff = 0;
+    if (node->closing || check_first(node, request, first, slot_count, &error) != STATUS_OK) {
+        page_pool_free(pages, slots, slot_count);
+        page_pool_unreserve(pages, rest);
+        if (node->closing)
+            return;
+        LOG_WARN("request %" PRIx64 ": %s", decode_request_key(node, request)->request, error.text);
+        worker_send_failed(node->worker, decode_request_key(node, request), error.status,
+                           error.text);
+        decode_request_release(node, request);
+        return;
+    }
+    memcpy(request->slots, slots, slot_count * sizeof *slots);
+    page_pool_take(pages, rest, request->slots + slot_count);
+    request->job.tokens[request->job.given_count] = first->tokens.items[0];
+    request->engine.computed = request->job.given_count;
+    request->engine.token_count = request->job.given_count + 1;
+    request->control.written++;
+    decode_request_admit(node, request);
+}
+
+static void on_failed(void *arg, void *context, enum status status, const char *text)
+{
+    struct decode_node *node = arg;
+    struct decode_request *request = context;
+    /* The prompt's pages go back by themselves. */
+    request->control.handoff = 0;
+    page_pool_unreserve(node->worker->pages, request->page_count - request->prompt_pages);
+    if (node->closing)
+        return;
+    const struct request_key *key = decode_request_key(node, request);
+    LOG_WARN("the hand-off of request %" PRIx64 " failed: %s", key->request, text);
+    worker_send_failed(node->worker, key, status, text);
+    decode_request_release(node, request);
+}
+
+enum status decode_handoff_reserve(struct decode_node *node, struct decode_request *request,
+                                   uint32_t lease_ms, uint64_t *ticket_out, struct error *error)
+{
+    const struct request_key *key = decode_request_key(node, request);
+    const uint32_t rest = request->page_count - request->prompt_pages;
+    if (page_pool_free_count(node->worker->pages) < request->page_count ||
+        page_pool_reserve(node->worker->pages, rest) != STATUS_OK)
+        return error_set(error, STATUS_BUSY,
+                         "%" PRIu32 " KV pages are needed for prompt and answer, %" PRIu32
+                         " of %" PRIu32 " are free",
+                         request->page_count, page_pool_free_count(node->worker->pages),
+                         node->worker->limits.pages_total);
+    const enum status status =
+        handoff_reserve(node->receiver, key->request, key->attempt, request->prompt_pages, lease_ms,
+                        request, &request->control.handoff, ticket_out, error);
+    if (status != STATUS_OK)
+        page_pool_unreserve(node->worker->pages, rest);
+    return status;
+}
+
+enum status decode_handoff_create(struct decode_node *node, struct error *error)
+{
+    static const struct handoff_receiver_events events = {
+        .on_landed = on_landed,
+        .on_failed = on_failed,
+    };
+    static const struct handoff_pages pages = {
+        .reserve = pages_reserve,
+        .unreserve = pages_unreserve,
+        .take = pages_take,
+        .give_back = pages_give_back,
+    };
+    struct worker *worker = node->worker;
+    struct handoff_limits limits;
+    struct handoff_region region;
+    struct mover_options options;
+    const char *names = "";
+    const struct mover_ops *ops = mover_by_name("ucx", &names);
+    if (ops == NULL)
+        return error_set(error, STATUS_UNSUPPORTED, "the mover ucx is not built in, there is: %s",
+                         names);
+    worker_handoff_limits(worker, worker->options->max_requests, &limits);
+    worker_region(worker, &region);
+    worker_mover_options(worker, &limits, node->options->data_address, &options);
+    return handoff_receiver_create(worker->loop, ops, &options, &region, &worker->self, &limits,
+                                   &pages, &events, node, &node->receiver, error);
+}

@@ -1,0 +1,274 @@
+/* One request on the control thread, from the reservation to the release of its place. */
+#include "decode_node/decode_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+enum { NO_STATE = 0xff };
+
+/* [state][step] -> state. Who owns the pages in a state is written at enum decode_state. */
+static const struct {
+    const char *name;
+    uint8_t next[DECODE_STEP_COUNT];
+} states[DECODE_STATE_COUNT] = {
+    /*                      RESERVE          ADMIT          LEAVE           RELEASE */
+    [DECODE_FREE] = {"free", {DECODE_RESERVED, DECODE_ACTIVE, NO_STATE, NO_STATE}},
+    [DECODE_RESERVED] = {"reserved", {NO_STATE, DECODE_ACTIVE, NO_STATE, DECODE_FREE}},
+    [DECODE_ACTIVE] = {"active", {NO_STATE, NO_STATE, DECODE_LEAVING, DECODE_FREE}},
+    [DECODE_LEAVING] = {"leaving", {NO_STATE, NO_STATE, NO_STATE, DECODE_FREE}},
+};
+
+static uint32_t place_of(const struct decode_node *node, const struct decode_request *request)
+{
+    return (uint32_t)(request - node->requests);
+}
+
+const struct request_key *decode_request_key(const struct decode_node *node,
+                                             const struct decode_request *request)
+{
+    return &node->table.keys[place_of(node, request)];
+}
+
+static void move_on(struct decode_node *node, struct decode_request *request, enum decode_step step)
+{
+    const uint8_t next = states[request->control.state].next[step];
+    CHECK(next != NO_STATE);
+    LOG_DEBUG("request %" PRIx64 ": %s -> %s", decode_request_key(node, request)->request,
+              states[request->control.state].name, states[next].name);
+    request->control.state = (enum decode_state)next;
+}
+
+void decode_request_release(struct decode_node *node, struct decode_request *request)
+{
+    CHECK(!request->engine.has_pages && request->control.handoff == 0);
+    move_on(node, request, STEP_RELEASE);
+    request_table_remove(&node->table, place_of(node, request));
+}
+
+void decode_request_admit(struct decode_node *node, struct decode_request *request)
+{
+    move_on(node, request, STEP_ADMIT);
+    request->control.ready_ns = loop_now_ns(node->worker->loop);
+    request->engine.has_pages = true;
+    const struct decode_command command = {.kind = COMMAND_ADMIT, .place = place_of(node, request)};
+    engine_port_command(node->port, &command);
+}
+
+/* ---- in ---- */
+
+static enum status check(const struct decode_node *node, const struct request_key *key,
+                         const struct msg_reserve *message, struct error *error)
+{
+    const struct job_limits *limits = &node->worker->limits;
+    TRY(job_check(&message->job, limits, error));
+    if (request_table_find(&node->table, key) != REQUEST_NONE)
+        return error_set(error, STATUS_EXISTS,
+                         "request %" PRIx64 ", attempt %" PRIu32 ", choice %" PRIu32
+                         " is here already",
+                         key->request, (uint32_t)key->attempt, (uint32_t)key->choice);
+    if (node->table.free_count == 0)
+        return error_set(error, STATUS_BUSY,
+                         "the decode node holds %" PRIu32 " requests, the most it takes",
+                         node->table.capacity);
+    return STATUS_OK;
+}
+
+static void take(struct decode_node *node, struct decode_request *request,
+                 const struct msg_reserve *message)
+{
+    const struct job_limits *limits = &node->worker->limits;
+    const uint64_t now_ns = loop_now_ns(node->worker->loop);
+    job_copy(&message->job, limits, request->job.tokens, &request->job);
+    request->local = message->local != 0;
+    request->page_count = job_pages_at_end(&request->job, limits->page_tokens);
+    request->prompt_pages = job_pages(request->job.given_count, limits->page_tokens);
+    memset(&request->control, 0, sizeof request->control);
+    memset(&request->engine, 0, sizeof request->engine);
+    request->control.written = request->job.emitted_count;
+    if (message->job.remaining_ms > 0)
+        request->control.deadline_ns = now_ns + (uint64_t)message->job.remaining_ms * NS_PER_MS;
+}
+
+/* A prompt that is read here: all pages are named at once. */
+static enum status reserve_local(struct decode_node *node, struct decode_request *request,
+                                 struct error *error)
+{
+    struct page_pool *pages = node->worker->pages;
+    if (page_pool_reserve(pages, request->page_count) != STATUS_OK)
+        return error_set(error, STATUS_BUSY,
+                         "%" PRIu32 " KV pages are needed for prompt and answer, %" PRIu32
+                         " of %" PRIu32 " are free",
+                         request->page_count, page_pool_free_count(pages),
+                         node->worker->limits.pages_total);
+    page_pool_take(pages, request->page_count, request->slots);
+    request->engine.token_count = request->job.given_count;
+    return STATUS_OK;
+}
+
+static enum status set_aside(struct decode_node *node, struct decode_request *request,
+                             const struct msg_reserve *message, uint64_t *ticket_out,
+                             struct error *error)
+{
+    const uint32_t total = node->worker->limits.pages_total;
+    if (request->page_count > total)
+        return error_set(error, STATUS_LIMIT,
+                         "prompt and answer take %" PRIu32
+                         " KV pages, the decode node has %" PRIu32,
+                         request->page_count, total);
+    if (request->local)
+        return reserve_local(node, request, error);
+    uint32_t lease_ms = node->options->lease_ms;
+    if (message->lease_ms > 0 && message->lease_ms < lease_ms)
+        lease_ms = message->lease_ms;
+    return decode_handoff_reserve(node, request, lease_ms, ticket_out, error);
+}
+
+static void reply(struct decode_node *node, const struct request_key *key, enum status status,
+                  const char *text, uint64_t handoff, uint64_t ticket)
+{
+    struct worker *worker = node->worker;
+    const struct msg_reserved message = {
+        .request = key->request,
+        .attempt = key->attempt,
+        .choice = key->choice,
+        .refused = (uint32_t)-status,
+        .text = wire_str(text),
+        .handoff = handoff,
+        .ticket = ticket,
+        .boot_id = {worker->self.boot_id, sizeof worker->self.boot_id},
+        .address = wire_str(handoff_receiver_address(node->receiver)),
+    };
+    worker_send(worker, key->router, MESSAGE_ID_RESERVED, &message);
+}
+
+static void refuse(struct decode_node *node, const struct request_key *key,
+                   const struct error *error)
+{
+    LOG_INFO("request %" PRIx64 " is refused: %s", key->request, error->text);
+    reply(node, key, error->status, error->text, 0, 0);
+}
+
+void decode_request_reserve(struct decode_node *node, struct router_ref router,
+                            const struct msg_reserve *message)
+{
+    const struct request_key key = {
+        .router = router,
+        .request = message->job.request,
+        .attempt = (uint16_t)message->job.attempt,
+        .choice = (uint16_t)message->job.choice,
+    };
+    struct error error;
+    if (check(node, &key, message, &error) != STATUS_OK) {
+        refuse(node, &key, &error);
+        return;
+    }
+    const uint32_t place = request_table_add(&node->table, &key);
+    struct decode_request *request = &node->requests[place];
+    uint64_t ticket = 0;
+    take(node, request, message);
+    if (set_aside(node, request, message, &ticket, &error) != STATUS_OK) {
+        request_table_remove(&node->table, place);
+        refuse(node, &key, &error);
+        return;
+    }
+    reply(node, &key, STATUS_OK, "", request->control.handoff, ticket);
+    if (request->local)
+        decode_request_admit(node, request);
+    else
+        move_on(node, request, STEP_RESERVE);
+}
+
+/* ---- out ---- */
+
+static uint64_t elapsed_us(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns != 0 && to_ns > from_ns ? (to_ns - from_ns) / NS_PER_US : 0;
+}
+
+static void send_report(struct decode_node *node, const struct decode_request *request)
+{
+    const struct request_key *key = decode_request_key(node, request);
+    const struct msg_report report = {
+        .request = key->request,
+        .attempt = key->attempt,
+        .choice = key->choice,
+        .role = WORKER_DECODE,
+        .queue_us = elapsed_us(request->control.ready_ns, request->engine.first_step_ns),
+        .compute_us = elapsed_us(request->engine.first_step_ns, request->engine.last_token_ns),
+        .first_step_us = request->engine.first_step_us,
+    };
+    worker_send(node->worker, key->router, MESSAGE_ID_REPORT, &report);
+}
+
+void decode_request_drop(struct decode_node *node, uint32_t place, enum status status,
+                         const char *text, bool tell)
+{
+    struct decode_request *request = &node->requests[place];
+    if (request->control.state == DECODE_LEAVING)
+        return;
+    if (tell)
+        worker_send_failed(node->worker, decode_request_key(node, request), status, text);
+    if (request->control.state == DECODE_RESERVED) {
+        handoff_cancel(node->receiver, request->control.handoff, status, text);
+        request->control.handoff = 0;
+        page_pool_unreserve(node->worker->pages, request->page_count - request->prompt_pages);
+        decode_request_release(node, request);
+        return;
+    }
+    move_on(node, request, STEP_LEAVE);
+    const struct decode_command command = {.kind = COMMAND_DROP, .place = place};
+    engine_port_command(node->port, &command);
+}
+
+static void on_token(struct decode_node *node, struct decode_request *request,
+                     const struct decode_event *event)
+{
+    const bool last = event->token.finish != FINISH_NONE;
+    if (request->control.state == DECODE_ACTIVE) {
+        if (token_batch_full(node->tokens))
+            token_batch_flush(node->tokens, node->worker->routers);
+        token_batch_add(node->tokens, decode_request_key(node, request), &request->job,
+                        event->token.position, &event->token.sampled, event->token.finish);
+        request->control.written = event->token.position + 1 - request->job.prompt_count;
+    }
+    if (!last)
+        return;
+    if (request->control.state == DECODE_ACTIVE) {
+        /* The report follows the tokens it reports on. */
+        token_batch_flush(node->tokens, node->worker->routers);
+        send_report(node, request);
+    }
+    decode_request_release(node, request);
+}
+
+void decode_request_event(struct decode_node *node, const struct decode_event *event)
+{
+    if (event->kind == EVENT_STEP) {
+        token_batch_flush(node->tokens, node->worker->routers);
+        node->engine_running = event->step.running;
+        node->tokens_done += event->step.rows;
+        rate_add(&node->rate, event->step.rows, event->step.busy_ns);
+        return;
+    }
+    struct decode_request *request = &node->requests[event->place];
+    CHECK(request->control.state == DECODE_ACTIVE || request->control.state == DECODE_LEAVING);
+    switch (event->kind) {
+    case EVENT_TOKEN:
+        on_token(node, request, event);
+        return;
+    case EVENT_FAILED:
+        if (request->control.state == DECODE_ACTIVE)
+            worker_send_failed(node->worker, decode_request_key(node, request),
+                               event->failed.status, event->failed.text);
+        decode_request_release(node, request);
+        return;
+    case EVENT_DROPPED:
+        decode_request_release(node, request);
+        return;
+    case EVENT_STEP:
+        return;
+    }
+}

@@ -1,0 +1,133 @@
+/* The parts of the prefill node that its files share. */
+#ifndef BATON_PREFILL_NODE_PREFILL_INTERNAL_H
+#define BATON_PREFILL_NODE_PREFILL_INTERNAL_H
+
+#include "prefill_node/chunk_plan.h"
+#include "prefill_node/prefill_node.h"
+#include "worker/engine_port.h"
+#include "worker/rate.h"
+#include "worker/token_batch.h"
+
+/* Prompts in one forward call; more than that in one chunk are very short ones. */
+enum { CHUNK_SEQUENCES_MAX = 64 };
+
+/* Where a request is, as control sees it. The engine and the hand-off each hold the pages until
+ * they say otherwise; the place is free again when both have. */
+enum prefill_state {
+    PREFILL_FREE,
+    PREFILL_QUEUED,     /* with the engine, nothing answered; the hand-off may run already */
+    PREFILL_DELIVERING, /* first token answered, pages still on their way to the decode node */
+    PREFILL_LEAVING,    /* answered or given up; engine or hand-off have yet to let go */
+    PREFILL_STATE_COUNT
+};
+
+enum prefill_step {
+    STEP_ADMIT,   /* the job was taken */
+    STEP_DELIVER, /* first token out, more to come from the decode node */
+    STEP_LEAVE,   /* nothing more will be said about it */
+    STEP_RELEASE, /* nobody holds it */
+    PREFILL_STEP_COUNT
+};
+
+struct prefill_request {
+    /* Fixed while the place is taken; both threads read. */
+    struct job job;
+    uint32_t first_page, page_count; /* of the prompt: to deliver from, and in all */
+    bool delivers;                   /* there is a hand-off */
+    uint32_t *slots; /* [pages of a context] filled by the engine when it takes them */
+
+    struct {
+        enum prefill_state state;
+        bool engine_has; /* between ADMIT and the engine's last event about it */
+        struct handoff_out *out;
+        uint32_t computed;    /* rows done, as far as events tell */
+        uint64_t deadline_ns; /* 0: none */
+        uint64_t arrival_ns, first_chunk_ns, first_token_ns;
+    } control;
+
+    struct {
+        uint32_t position; /* rows computed */
+        bool has_pages;    /* read by control once engine_has is false */
+    } engine;
+};
+
+enum prefill_command_kind { COMMAND_ADMIT, COMMAND_DROP };
+struct prefill_command {
+    enum prefill_command_kind kind;
+    uint32_t place;
+};
+
+enum prefill_event_kind {
+    EVENT_STRIPS,   /* pages of one layer are final */
+    EVENT_PROGRESS, /* rows of one request are done */
+    EVENT_CHUNK,    /* a whole chunk is done */
+    EVENT_FIRST,    /* the first token: the engine's last word about the request */
+    EVENT_FAILED,   /* likewise */
+    EVENT_DROPPED,  /* likewise */
+};
+struct prefill_event {
+    enum prefill_event_kind kind;
+    uint32_t place; /* not for EVENT_CHUNK */
+    union {
+        struct {
+            uint32_t layer, first_page, count;
+        } strips;
+        struct {
+            uint32_t rows;
+            uint64_t ns; /* PROGRESS: begin of the chunk. CHUNK: its length */
+        } work;
+        struct sampled first;
+        struct error failed;
+    };
+};
+
+struct prefill_engine {
+    struct worker *worker;
+    struct engine_port *port;
+    struct prefill_request *requests;
+    struct sampler *sampler;
+    uint32_t *queue; /* [max_requests] places in order of arrival */
+    uint32_t queue_count;
+    struct chunk_candidate *candidates; /* [max_requests] */
+    uint32_t sequences_max;
+    struct chunk_part parts[CHUNK_SEQUENCES_MAX];
+    struct forward_sequence sequences[CHUNK_SEQUENCES_MAX];
+    uint32_t part_count;
+};
+
+struct prefill_node {
+    struct worker *worker;
+    struct worker_node events;
+    struct request_table table;
+    struct prefill_request *requests; /* [max_requests] by place of the table */
+    int32_t *token_memory;            /* [max_requests][context_tokens] */
+    uint32_t *slot_memory;            /* [max_requests][pages of a context] */
+    struct handoff_sender *sender;
+    struct engine_port *port;
+    struct prefill_engine engine;
+    struct token_batch *tokens;
+    struct loop_timer *deadlines;
+    struct rate rate;
+    uint64_t tokens_done;
+    bool closing;
+};
+
+/* Most events of one chunk of `sequences` prompts. */
+size_t prefill_engine_events(const struct worker *worker, uint32_t sequences);
+/* The engine thread's main function; arg is a struct prefill_engine. */
+void prefill_engine_run(void *arg);
+
+/* ---- requests, control thread ---- */
+
+/* A PREFILL message: takes it, or answers FAILED with the reason. */
+void prefill_request_accept(struct prefill_node *node, struct router_ref router,
+                            const struct msg_prefill *message);
+void prefill_request_event(struct prefill_node *node, const struct prefill_event *event);
+/* Gives a request up, in whatever state. tell: FAILED to the router. */
+void prefill_request_drop(struct prefill_node *node, uint32_t place, enum status status,
+                          const char *text, bool tell);
+/* The hand-off's last word; context is the request. */
+void prefill_request_handoff_end(void *arg, void *context, enum status status, const char *text,
+                                 const struct handoff_stats *stats);
+
+#endif

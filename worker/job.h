@@ -1,0 +1,57 @@
+/* A job as a worker keeps it: checked, copied out of the message, with its stop rules.
+ *
+ * Nouns: `struct job_limits`, what this worker can serve, and `struct job`, one request's
+ * parameters and tokens. Everything is pure; the tokens live in memory of the request table. */
+#ifndef BATON_WORKER_JOB_H
+#define BATON_WORKER_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "model/sampler.h"
+#include "transfer/wire.h"
+
+enum { JOB_STOP_IDS_MAX = 128 };
+
+struct job_limits {
+    uint32_t vocab_count;    /* ids are below this */
+    uint32_t context_tokens; /* prompt and answer together */
+    uint32_t page_tokens;
+    uint32_t pages_total; /* of the whole pool */
+    const int32_t *eos_ids;
+    uint32_t eos_count;
+};
+
+struct job {
+    uint32_t prompt_count, emitted_count;
+    uint32_t given_count; /* prompt_count + emitted_count: tokens that came with the job */
+    uint32_t end;         /* tokens the sequence may have at most: max_tokens or the context */
+    uint32_t min_tokens;
+    bool ignore_eos;
+    uint32_t stop_count;
+    int32_t stop_ids[JOB_STOP_IDS_MAX];
+    struct sampling sampling;
+    uint32_t choice;
+    int32_t *tokens; /* [context_tokens] the sequence so far; memory of the request table */
+};
+
+/* Everything that can be wrong with a job from outside, in one sentence with value and limit. */
+enum status job_check(const struct msg_job *message, const struct job_limits *limits,
+                      struct error *error);
+/* Copies a checked job; `tokens` has room for limits->context_tokens ids and goes into *out. */
+void job_copy(const struct msg_job *message, const struct job_limits *limits, int32_t *tokens,
+              struct job *out);
+
+/* Pages that hold `tokens` tokens. */
+uint32_t job_pages(uint32_t tokens, uint32_t page_tokens);
+/* Pages for everything the sequence may come to: all tokens but the last one are fed. */
+uint32_t job_pages_at_end(const struct job *job, uint32_t page_tokens);
+
+/* Does `id`, picked at `position`, end the sequence? FINISH_STOP: it is an EOS or stop id and not
+ * part of the answer. FINISH_LENGTH: it is the last token of the answer. Below min_tokens such an
+ * id is an ordinary token; ignore_eos leaves the job's own stop ids in force. */
+enum finish_code job_finish(const struct job *job, const struct job_limits *limits, int32_t id,
+                            uint32_t position);
+
+#endif

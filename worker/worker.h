@@ -1,0 +1,83 @@
+/* What a prefill node and a decode node have in common around their engines: start-up (model,
+ * vocabulary, identity, sizes), the control thread's frame (loop, signals, router links, readiness)
+ * and the end.
+ *
+ * The noun is `struct worker`: filled by worker_open, run by worker_run, torn down by worker_close.
+ * Control thread (the main thread), except where a member says otherwise. */
+#ifndef BATON_WORKER_WORKER_H
+#define BATON_WORKER_WORKER_H
+
+#include "base/clock.h"
+#include "base/loop.h"
+#include "model/model.h"
+#include "model/text/text.h"
+#include "transfer/handoff.h"
+#include "transfer/router_client.h"
+#include "worker/job.h"
+#include "worker/notify.h"
+#include "worker/request_table.h"
+#include "worker/worker_identity.h"
+#include "worker/worker_options.h"
+
+struct worker {
+    enum worker_role role;
+    const struct worker_options *options;
+    const struct clock *clock; /* any thread */
+    struct notify notify;
+    struct text *text;         /* any thread: immutable */
+    struct model *model;       /* the engine thread's, once that runs */
+    struct page_pool *pages;   /* of the model; any thread */
+    struct job_limits limits;  /* any thread: fixed at start */
+    struct worker_digests digests;
+    struct handoff_self self;  /* node name, boot id, identity */
+    double tokens_per_s;       /* measured at load */
+    struct loop *loop;
+    struct router_client *routers; /* while worker_run runs */
+};
+
+/* How many rows, sequences and rows with logits the engine puts in one forward call. */
+struct worker_batch {
+    uint32_t rows, sequences, logit_rows;
+    uint32_t measured_rows; /* of one call, when the speed is measured at load */
+};
+
+/* Names the log, opens --notify-fd, loads the model with progress lines, measures it, makes the
+ * loop. On failure nothing is left behind but the notify descriptor: pass *error to worker_fail. */
+enum status worker_open(struct worker *worker, enum worker_role role,
+                        const struct worker_options *options, const struct worker_batch *batch,
+                        struct error *error);
+/* All pages must be free. */
+void worker_close(struct worker *worker);
+/* Logs the sentence, tells it by --notify-fd, gives the exit code 1. */
+int worker_fail(struct worker *worker, const struct error *error);
+
+struct worker_node {
+    void (*on_message)(void *node, struct router_ref router, enum message_id id,
+                       const void *message);
+    void (*on_lost)(void *node, struct router_ref router);
+    void (*on_heartbeat)(void *node, struct msg_heartbeat *heartbeat);
+    const char *data_address; /* of a decode node, else NULL */
+    uint32_t max_batch;       /* told in HELLO */
+};
+
+/* Dials the routers and runs the loop until SIGTERM or SIGINT (0) or until every router has refused
+ * this worker for good (1). Router links are closed, with GOAWAY, when it returns; a second signal
+ * ends the process at once from the first one on. */
+int worker_run(struct worker *worker, const struct worker_node *node, void *arg);
+
+/* To the router that asked; a lost link is no error, anything else is logged. */
+void worker_send(struct worker *worker, struct router_ref router, enum message_id id,
+                 const void *message);
+/* FAILED for one request. */
+void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
+                        const char *text);
+
+/* Page memory as the hand-off sees it, and the mover's options for it. */
+void worker_region(const struct worker *worker, struct handoff_region *out);
+void worker_mover_options(const struct worker *worker, const struct handoff_limits *limits,
+                          const char *listen, struct mover_options *out);
+/* The hand-off's limits for `handoffs` at once of prompts up to the context. */
+void worker_handoff_limits(const struct worker *worker, uint32_t handoffs,
+                           struct handoff_limits *out);
+
+#endif

@@ -1,0 +1,191 @@
+/* Start-up of a worker: everything up to the loop. */
+#include "worker/worker.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "model/format/gguf.h"
+#include "worker/worker_memory.h"
+
+enum { MIB = 1 << 20, PROGRESS_STEP = 10, KV_CONTEXTS = 4, MEASURED_TOKENS_MAX = 64 };
+
+/* ---- loading ---- */
+
+struct progress {
+    struct notify *notify;
+    uint64_t told; /* per cent */
+};
+
+static void on_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
+{
+    struct progress *progress = arg;
+    const uint64_t percent =
+        total_bytes == 0 ? 100 : (uint64_t)(100.0 * (double)done_bytes / (double)total_bytes);
+    if (percent / PROGRESS_STEP == progress->told / PROGRESS_STEP && progress->told != 0)
+        return;
+    progress->told = percent;
+    LOG_INFO("loading the model: %" PRIu64 " %% of %" PRIu64 " MiB", percent, total_bytes / MIB);
+    notify_line(progress->notify, "STATUS=loading model %" PRIu64 " %%", percent);
+}
+
+/* Until the loop has its own handlers there is nothing to finish up. */
+static void on_early_signal(int number)
+{
+    (void)number;
+    _exit(0);
+}
+
+static enum status open_model(struct worker *worker, const struct worker_batch *batch,
+                              struct error *error)
+{
+    const struct worker_options *o = worker->options;
+    struct gguf *file;
+    TRY(gguf_open(o->model, &file, error));
+    enum status status = text_open_gguf(file, &worker->text, error);
+    uint64_t kv_tokens = 0;
+    if (status == STATUS_OK)
+        kv_tokens = worker_kv_tokens(file, worker->text, o, KV_CONTEXTS);
+    gguf_close(file);
+    TRY(status);
+
+    struct progress progress = {.notify = &worker->notify};
+    const struct model_options options = {
+        .path = o->model,
+        .activations = (enum activation_mode)o->activations,
+        .kv_dtype = (enum kv_dtype)o->kv_dtype,
+        .threads = o->threads,
+        .page_tokens = o->page_tokens,
+        .context_tokens = o->context_tokens,
+        .kv_bytes = o->kv_memory_bytes,
+        .kv_tokens = kv_tokens,
+        .max_rows = batch->rows,
+        .max_sequences = batch->sequences,
+        .max_logit_rows = batch->logit_rows,
+        .progress = on_progress,
+        .progress_arg = &progress,
+    };
+    status = model_open(&options, &worker->model, error);
+    if (status != STATUS_OK) {
+        text_close(worker->text);
+        worker->text = NULL;
+    }
+    return status;
+}
+
+/* ---- what it can do ---- */
+
+/* Tokens a second of calls of `rows` rows: what placement starts from. */
+static enum status measure(struct worker *worker, uint32_t rows, struct error *error)
+{
+    const struct model_info *info = model_info(worker->model);
+    const uint32_t total =
+        info->context_tokens < MEASURED_TOKENS_MAX ? info->context_tokens : MEASURED_TOKENS_MAX;
+    const uint32_t pages = job_pages(total, worker->options->page_tokens);
+    int32_t tokens[MEASURED_TOKENS_MAX];
+    uint32_t slots[MEASURED_TOKENS_MAX];
+    for (uint32_t i = 0; i < total; i++)
+        tokens[i] = (int32_t)((i * 7919u) % info->vocab_count);
+    if (rows > total)
+        rows = total;
+    /* One row a call is slow: eight of them tell enough. */
+    const uint32_t calls = rows * 8 <= total ? 8 : total / rows;
+    TRY(page_pool_reserve(worker->pages, pages));
+    page_pool_take(worker->pages, pages, slots);
+    const uint64_t start_ns = clock_now_ns(worker->clock);
+    enum status status = STATUS_OK;
+    for (uint32_t i = 0; i < calls && status == STATUS_OK; i++) {
+        const struct forward_sequence sequence = {.tokens = tokens + i * rows,
+                                                  .count = rows,
+                                                  .position = i * rows,
+                                                  .slots = slots,
+                                                  .logit_rows = 1};
+        const float *logits;
+        status = model_forward(worker->model, &sequence, 1, NULL, &logits, error);
+    }
+    const uint64_t spent_ns = clock_now_ns(worker->clock) - start_ns;
+    page_pool_free(worker->pages, slots, pages);
+    worker->tokens_per_s = (double)(calls * rows) * 1e9 / (double)(spent_ns + 1);
+    return status;
+}
+
+static void log_sizes(const struct worker *worker, const struct worker_batch *batch)
+{
+    const struct model_info *info = model_info(worker->model);
+    const struct kv_layout *layout = page_pool_layout(worker->pages);
+    const uint32_t pages = page_pool_slot_count(worker->pages);
+    LOG_INFO("model %s (%s), %" PRIu32 " layers, %" PRIu32 " ids, context %" PRIu32
+             " tokens, weights %" PRIu64 " MiB, %s",
+             info->name, info->architecture, info->layers, info->vocab_count, info->context_tokens,
+             info->weight_bytes / MIB, model_backend_text(worker->model));
+    LOG_INFO("KV pool: %" PRIu32 " pages of %" PRIu32 " tokens in %s, %" PRIu64 " tokens, %" PRIu64
+             " MiB",
+             pages, layout->page_tokens, layout->dtype == KV_F32 ? "f32" : "bf16",
+             (uint64_t)pages * layout->page_tokens, info->kv_bytes / MIB);
+    LOG_INFO("one forward pass: at most %" PRIu32 " rows of %" PRIu32
+             " sequences; %.0f tokens/s with %" PRIu32 " rows",
+             batch->rows, batch->sequences, worker->tokens_per_s, batch->measured_rows);
+}
+
+static void fill_facts(struct worker *worker)
+{
+    const struct model_info *info = model_info(worker->model);
+    const struct text_info *words = text_info(worker->text);
+    worker->limits = (struct job_limits){
+        .vocab_count = info->vocab_count,
+        .context_tokens = info->context_tokens,
+        .page_tokens = worker->options->page_tokens,
+        .pages_total = page_pool_slot_count(worker->pages),
+        .eos_ids = words->eos_ids,
+        .eos_count = words->eos_count,
+    };
+    worker_node_name(worker->options, worker->role, worker->self.node);
+    random_os_bytes(worker->self.boot_id, sizeof worker->self.boot_id);
+    worker_identity(model_identity(worker->model), info, &worker->digests, &worker->self.identity);
+}
+
+enum status worker_open(struct worker *worker, enum worker_role role,
+                        const struct worker_options *options, const struct worker_batch *batch,
+                        struct error *error)
+{
+    *worker = (struct worker){.role = role, .options = options, .clock = clock_monotonic()};
+    worker->notify.fd = -1;
+    worker_node_name(options, role, worker->self.node);
+    log_init(worker->self.node, LOG_LEVEL_INFO);
+    TRY(notify_open(&worker->notify, options->notify_fd, error));
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGTERM, on_early_signal);
+    signal(SIGINT, on_early_signal);
+    TRY(open_model(worker, batch, error));
+    worker->pages = model_pages(worker->model);
+    fill_facts(worker);
+    const enum status status = measure(worker, batch->measured_rows, error);
+    if (status != STATUS_OK) {
+        model_close(worker->model);
+        text_close(worker->text);
+        return status;
+    }
+    log_sizes(worker, batch);
+    worker->loop = loop_create();
+    return STATUS_OK;
+}
+
+void worker_close(struct worker *worker)
+{
+    loop_destroy(worker->loop);
+    model_close(worker->model);
+    text_close(worker->text);
+}
+
+int worker_fail(struct worker *worker, const struct error *error)
+{
+    LOG_ERROR("%s", error->text);
+    notify_line(&worker->notify, "FAILED=%s", error->text);
+    return 1;
+}

@@ -1,0 +1,68 @@
+#include "worker/worker_options.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/backend.h"
+#include "transfer/router_client.h"
+
+/* The choices of two rows stand in the order of the enums they fill. */
+_Static_assert(KV_F32 == 0 && KV_BF16 == 1, "--kv-dtype f32|bf16");
+_Static_assert(ACTIVATION_AUTO == 0 && ACTIVATION_F32 == 1 && ACTIVATION_NATIVE == 2,
+               "--activations auto|f32|native");
+
+enum status worker_options_check(const struct worker_options *options, struct error *error)
+{
+    if (options->model == NULL || options->model[0] == '\0')
+        return error_set(error, STATUS_INVALID, "--model FILE is required");
+    if (options->routers.count == 0)
+        return error_set(error, STATUS_INVALID, "--router: at least one HOST:PORT is needed");
+    if (options->routers.count > ROUTER_LINKS_MAX)
+        return error_set(error, STATUS_LIMIT, "--router: %" PRIu32 " are given, the most are %d",
+                         options->routers.count, ROUTER_LINKS_MAX);
+    if (options->page_tokens % KV_BLOCK_TOKENS != 0)
+        return error_set(error, STATUS_INVALID, "--page-tokens: %" PRIu32 " is no multiple of %d",
+                         options->page_tokens, KV_BLOCK_TOKENS);
+    if (options->chunk_tokens < options->page_tokens)
+        return error_set(error, STATUS_INVALID,
+                         "--chunk-tokens: %" PRIu32 " is less than a page of %" PRIu32 " tokens",
+                         options->chunk_tokens, options->page_tokens);
+    if (options->name != NULL && strlen(options->name) >= WORKER_NODE_BYTES)
+        return error_set(error, STATUS_LIMIT, "--name: %zu bytes, the most are %d",
+                         strlen(options->name), WORKER_NODE_BYTES - 1);
+    return STATUS_OK;
+}
+
+void worker_node_name(const struct worker_options *options, enum worker_role role,
+                      char out[WORKER_NODE_BYTES])
+{
+    if (options->name != NULL && options->name[0] != '\0') {
+        snprintf(out, WORKER_NODE_BYTES, "%s", options->name);
+        return;
+    }
+    char host[WORKER_NODE_BYTES] = "";
+    if (gethostname(host, sizeof host - 1) != 0)
+        snprintf(host, sizeof host, "localhost");
+    snprintf(out, WORKER_NODE_BYTES, "%s-%.32s-%ld", role == WORKER_PREFILL ? "prefill" : "decode",
+             host, (long)getpid());
+}
+
+int worker_options_parse(const struct config_command *command, int argc, char **argv,
+                         struct worker_options *options)
+{
+    switch (config_parse(command, argc, argv, options, NULL)) {
+    case CONFIG_EXIT_OK:
+        return 0;
+    case CONFIG_EXIT_USAGE:
+        return 2;
+    case CONFIG_RUN:
+        break;
+    }
+    struct error error;
+    if (worker_options_check(options, &error) == STATUS_OK)
+        return -1;
+    fprintf(stderr, "%s: %s\n", command->program, error.text);
+    return 2;
+}

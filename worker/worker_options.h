@@ -1,0 +1,111 @@
+/* Options that both kinds of worker have: the rows, the struct they fill, the checks that go beyond
+ * one row. A daemon's own options struct begins with struct worker_options, so that the offsets of
+ * the rows hold for both. */
+#ifndef BATON_WORKER_WORKER_OPTIONS_H
+#define BATON_WORKER_WORKER_OPTIONS_H
+
+#include "base/config.h"
+#include "transfer/wire.h"
+
+enum { WORKER_NODE_BYTES = 64, WORKER_REQUESTS_MAX = 1024, WORKER_CHUNK_TOKENS_MAX = 8192 };
+
+struct worker_options {
+    const char *model, *name;
+    struct config_texts routers;
+    uint32_t threads;
+    uint32_t kv_dtype;    /* enum kv_dtype */
+    uint32_t activations; /* enum activation_mode */
+    uint64_t kv_memory_bytes;
+    uint32_t page_tokens, context_tokens;
+    uint32_t chunk_tokens, max_requests;
+    uint32_t notify_fd;
+};
+
+/* The rows, with the defaults that differ between the two. */
+#define WORKER_OPTION_ROWS(chunk_tokens_default, max_requests_default)                             \
+    {.name = "model",                                                                              \
+     .kind = CONFIG_TEXT,                                                                          \
+     .offset = offsetof(struct worker_options, model),                                             \
+     .choices = "FILE",                                                                            \
+     .help = "the model, a GGUF file; required"},                                                  \
+        {.name = "router",                                                                         \
+         .kind = CONFIG_TEXTS,                                                                     \
+         .offset = offsetof(struct worker_options, routers),                                       \
+         .fallback = "127.0.0.1:7700",                                                             \
+         .choices = "HOST:PORT",                                                                   \
+         .help = "a router to work for"},                                                          \
+        {.name = "name",                                                                           \
+         .kind = CONFIG_TEXT,                                                                      \
+         .offset = offsetof(struct worker_options, name),                                          \
+         .choices = "NAME",                                                                        \
+         .help = "what routers and logs call this node; else made of role, host and process"},     \
+        {.name = "threads",                                                                        \
+         .kind = CONFIG_U32,                                                                       \
+         .offset = offsetof(struct worker_options, threads),                                       \
+         .fallback = "0",                                                                          \
+         .help = "threads that compute; 0 for one a CPU",                                          \
+         .max = 1024},                                                                             \
+        {.name = "kv-dtype",                                                                       \
+         .kind = CONFIG_CHOICE,                                                                    \
+         .offset = offsetof(struct worker_options, kv_dtype),                                      \
+         .fallback = "bf16",                                                                       \
+         .choices = "f32|bf16",                                                                    \
+         .help = "how keys and values are kept; the same on all nodes"},                           \
+        {.name = "kv-memory",                                                                      \
+         .kind = CONFIG_BYTES,                                                                     \
+         .offset = offsetof(struct worker_options, kv_memory_bytes),                               \
+         .fallback = "0",                                                                          \
+         .help = "size of the page pool; 0 for four contexts, but no more than a quarter of the "  \
+                 "memory that is free"},                                                           \
+        {.name = "page-tokens",                                                                    \
+         .kind = CONFIG_U32,                                                                       \
+         .offset = offsetof(struct worker_options, page_tokens),                                   \
+         .fallback = "64",                                                                         \
+         .help = "tokens of a KV page, a multiple of 16; the same on all nodes",                   \
+         .min = 16,                                                                                \
+         .max = 1024},                                                                             \
+        {.name = "context",                                                                        \
+         .kind = CONFIG_U32,                                                                       \
+         .offset = offsetof(struct worker_options, context_tokens),                                \
+         .fallback = "0",                                                                          \
+         .help = "longest prompt and answer together, in tokens; 0 for what the model has",        \
+         .max = 4194304},                                                                          \
+        {.name = "activations",                                                                    \
+         .kind = CONFIG_CHOICE,                                                                    \
+         .offset = offsetof(struct worker_options, activations),                                   \
+         .fallback = "auto",                                                                       \
+         .choices = "auto|f32|native",                                                             \
+         .help = "how activations enter products with weights; the same on all nodes"},            \
+        {.name = "chunk-tokens",                                                                   \
+         .kind = CONFIG_U32,                                                                       \
+         .offset = offsetof(struct worker_options, chunk_tokens),                                  \
+         .fallback = chunk_tokens_default,                                                         \
+         .help = "most prompt tokens computed at once; not less than a page",                      \
+         .min = 16,                                                                                \
+         .max = WORKER_CHUNK_TOKENS_MAX},                                                          \
+        {.name = "max-requests",                                                                   \
+         .kind = CONFIG_U32,                                                                       \
+         .offset = offsetof(struct worker_options, max_requests),                                  \
+         .fallback = max_requests_default,                                                         \
+         .help = "requests held at once, waiting ones included; more are refused",                 \
+         .min = 1,                                                                                 \
+         .max = WORKER_REQUESTS_MAX},                                                              \
+        {.name = "notify-fd",                                                                      \
+         .kind = CONFIG_U32,                                                                       \
+         .offset = offsetof(struct worker_options, notify_fd),                                     \
+         .fallback = "0",                                                                          \
+         .choices = "FD",                                                                          \
+         .help = "an open descriptor that STATUS=, DATA=, READY=1 and FAILED= lines go to; "       \
+                 "0 for none",                                                                     \
+         .max = 65535}
+
+/* Rules between options (a model is named, not too many routers, a chunk holds a page). */
+enum status worker_options_check(const struct worker_options *options, struct error *error);
+/* The name of the option, or one made of role, host and process id. */
+void worker_node_name(const struct worker_options *options, enum worker_role role,
+                      char out[WORKER_NODE_BYTES]);
+/* What config_parse and worker_options_check say, as an exit code: -1 to go on, else 0 or 2. */
+int worker_options_parse(const struct config_command *command, int argc, char **argv,
+                         struct worker_options *options);
+
+#endif

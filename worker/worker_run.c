@@ -1,0 +1,188 @@
+/* The control thread's frame: signals, router links, readiness. */
+#include "worker/worker.h"
+
+#include <inttypes.h>
+#include <signal.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+enum {
+    READY_POLL_MS = 20,    /* until a router has welcomed us */
+    REFUSED_POLL_MS = 500, /* afterwards: has every router refused us? */
+    MOVER_CONNECT_MS = 3000,
+    MOVER_SENDS_MAX = 256,
+    MOVER_MESSAGE_BYTES_MIN = 64 << 10,
+    PAGE_MESSAGE_BYTES = 16, /* one slot and its generation in a GRANT, msgpack at its widest */
+};
+
+struct frame {
+    struct worker *worker;
+    const struct worker_node *node;
+    void *node_arg;
+    struct loop_signal *term, *interrupt;
+    struct loop_timer *timer;
+    bool ready;
+    int exit_code;
+};
+
+static void on_message(void *arg, struct router_ref router, enum message_id id, const void *message)
+{
+    struct frame *frame = arg;
+    frame->node->on_message(frame->node_arg, router, id, message);
+}
+
+static void on_lost(void *arg, struct router_ref router)
+{
+    struct frame *frame = arg;
+    frame->node->on_lost(frame->node_arg, router);
+}
+
+static void on_hello(void *arg, struct msg_hello *hello)
+{
+    const struct frame *frame = arg;
+    const struct worker *worker = frame->worker;
+    hello->role = (uint32_t)worker->role;
+    hello->node = wire_str(worker->self.node);
+    hello->boot_id = (struct wire_bin){worker->self.boot_id, sizeof worker->self.boot_id};
+    hello->identity = worker->self.identity;
+    hello->context_tokens = worker->limits.context_tokens;
+    hello->vocab_count = worker->limits.vocab_count;
+    hello->pages_total = worker->limits.pages_total;
+    hello->max_batch = frame->node->max_batch;
+    if (frame->node->data_address != NULL)
+        hello->data_address = wire_str(frame->node->data_address);
+    hello->version = wire_str(BATON_VERSION);
+    hello->tokens_per_s = (float)worker->tokens_per_s;
+}
+
+static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
+{
+    struct frame *frame = arg;
+    frame->node->on_heartbeat(frame->node_arg, heartbeat);
+}
+
+static void on_timer(void *arg)
+{
+    struct frame *frame = arg;
+    struct worker *worker = frame->worker;
+    const char *text;
+    if (router_client_refused(worker->routers, &text)) {
+        struct error error;
+        error_set(&error, STATUS_MISMATCH, "no router takes this worker: %s", text);
+        frame->exit_code = worker_fail(worker, &error);
+        loop_stop(worker->loop);
+        return;
+    }
+    if (frame->ready || router_client_connected_count(worker->routers) == 0)
+        return;
+    frame->ready = true;
+    LOG_INFO("ready: %" PRIu32 " of %" PRIu32 " routers",
+             router_client_connected_count(worker->routers), worker->options->routers.count);
+    notify_line(&worker->notify, "READY=1");
+    loop_timer_start(frame->timer, REFUSED_POLL_MS, REFUSED_POLL_MS);
+}
+
+static void on_signal(void *arg)
+{
+    struct frame *frame = arg;
+    LOG_INFO("asked to stop: requests that are open are cancelled");
+    loop_signal_destroy(frame->term);
+    loop_signal_destroy(frame->interrupt);
+    frame->term = frame->interrupt = NULL;
+    /* Whoever asks again does not want to wait for the end of a chunk. */
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGINT, SIG_DFL);
+    loop_stop(frame->worker->loop);
+}
+
+int worker_run(struct worker *worker, const struct worker_node *node, void *arg)
+{
+    static const struct router_client_events events = {
+        .on_message = on_message,
+        .on_lost = on_lost,
+        .on_hello = on_hello,
+        .on_heartbeat = on_heartbeat,
+    };
+    struct frame frame = {.worker = worker, .node = node, .node_arg = arg};
+    if (node->data_address != NULL)
+        notify_line(&worker->notify, "DATA=%s", node->data_address);
+    struct error error;
+    if (router_client_create(worker->loop, worker->options->routers.items,
+                             worker->options->routers.count, &events, &frame, &worker->routers,
+                             &error) != STATUS_OK)
+        return worker_fail(worker, &error);
+    notify_line(&worker->notify, "STATUS=waiting for a router");
+    frame.term = loop_signal_create(worker->loop, SIGTERM, on_signal, &frame);
+    frame.interrupt = loop_signal_create(worker->loop, SIGINT, on_signal, &frame);
+    frame.timer = loop_timer_create(worker->loop, on_timer, &frame);
+    loop_timer_start(frame.timer, READY_POLL_MS, READY_POLL_MS);
+    loop_run(worker->loop);
+    loop_timer_destroy(frame.timer);
+    loop_signal_destroy(frame.term);
+    loop_signal_destroy(frame.interrupt);
+    router_client_destroy(worker->routers);
+    worker->routers = NULL;
+    return frame.exit_code;
+}
+
+void worker_send(struct worker *worker, struct router_ref router, enum message_id id,
+                 const void *message)
+{
+    if (worker->routers == NULL)
+        return;
+    const enum status status = router_client_send(worker->routers, router, id, message);
+    if (status != STATUS_OK && status != STATUS_CLOSED)
+        LOG_WARN("%s cannot be sent to router %" PRIu32 ": %s", wire_message_name(id), router.index,
+                 status_sentence(status));
+}
+
+void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
+                        const char *text)
+{
+    CHECK(status < 0);
+    const struct msg_failed message = {
+        .request = key->request,
+        .attempt = key->attempt,
+        .choice = key->choice,
+        .code = (uint32_t)-status,
+        .text = wire_str(text),
+    };
+    worker_send(worker, key->router, MESSAGE_ID_FAILED, &message);
+}
+
+void worker_region(const struct worker *worker, struct handoff_region *out)
+{
+    const struct kv_layout *layout = page_pool_layout(worker->pages);
+    *out = (struct handoff_region){
+        .base = page_pool_strip(worker->pages, 0, 0),
+        .layers = layout->layers,
+        .slots = page_pool_slot_count(worker->pages),
+        .strip_bytes = kv_layout_strip_bytes(layout),
+    };
+}
+
+void worker_handoff_limits(const struct worker *worker, uint32_t handoffs,
+                           struct handoff_limits *out)
+{
+    *out = handoff_default_limits;
+    out->handoffs_max = handoffs;
+    out->pages_max = job_pages(worker->limits.context_tokens, worker->limits.page_tokens);
+}
+
+void worker_mover_options(const struct worker *worker, const struct handoff_limits *limits,
+                          const char *listen, struct mover_options *out)
+{
+    struct handoff_region region;
+    worker_region(worker, &region);
+    *out = (struct mover_options){
+        .listen = listen,
+        .connect_ms = MOVER_CONNECT_MS,
+        .sends_max = MOVER_SENDS_MAX,
+        .message_bytes_max =
+            MOVER_MESSAGE_BYTES_MIN + (size_t)limits->pages_max * PAGE_MESSAGE_BYTES,
+        .data_bytes_max = limits->data_bytes_max,
+        .memory = region.base,
+        .memory_bytes = (size_t)region.layers * region.slots * region.strip_bytes,
+    };
+}
