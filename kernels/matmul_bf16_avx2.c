@@ -1,9 +1,9 @@
-/* bf16 times bf16 as two fused multiply-adds a pair, odd input first, denormals flushed: 6 rows by
+/* bf16 times bf16 as two fused multiply-adds a pair, odd input first, denormals flushed: 4 rows by
  * a panel of 16 outputs. */
 #include "kernels/kernels.h"
 #include "kernels/lanes_avx2.h"
 
-enum { TILE_ROWS = 6 };
+enum { TILE_ROWS = 4 };
 
 AVX2_INLINE void matmul_tile(const struct matmul_task *task, const uint32_t rows, uint32_t panel,
                              uint32_t row)
@@ -48,7 +48,7 @@ __attribute__((noinline)) static void matmul_panels(const struct matmul_task *ta
     }
 }
 
-void matmul_bf16__avx2_6x16(const struct matmul_task *task)
+void matmul_bf16__avx2_4x16(const struct matmul_task *task)
 {
     const uint64_t saved = float_flush_begin();
     matmul_panels(task);

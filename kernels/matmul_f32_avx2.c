@@ -1,9 +1,9 @@
-/* float32 activations: 6 rows by a panel of 16 outputs, 12 chains of fused multiply-adds; the
- * weights of one input are widened once for the 6 rows. */
+/* float32 activations: 6 rows (4 where weights are widened, for want of registers) by a panel of 16
+ * outputs, a chain of fused multiply-adds each. */
 #include "kernels/kernels.h"
 #include "kernels/lanes_avx2.h"
 
-enum { TILE_ROWS = 6 };
+enum { TILE_ROWS = 6, TILE_ROWS_WIDENED = 4 };
 
 /* Eight lanes of a grouped kind: byte `index` of every 32-bit lane, scaled. */
 AVX2_INLINE __m256 widen_q8(const enum weight_kind kind, __m256i quads, uint32_t index,
@@ -97,10 +97,11 @@ AVX2_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_k
 
 AVX2_INLINE void matmul_panels(const struct matmul_task *task, const enum weight_kind kind)
 {
+    const uint32_t tile = kind == WEIGHT_F32 ? TILE_ROWS : TILE_ROWS_WIDENED;
     for (uint32_t panel = task->panel_first; panel < task->panel_end; panel++) {
         uint32_t row = 0;
-        for (; row + TILE_ROWS <= task->rows; row += TILE_ROWS)
-            matmul_tile(task, kind, TILE_ROWS, panel, row);
+        for (; row + tile <= task->rows; row += tile)
+            matmul_tile(task, kind, tile, panel, row);
         for (; row + 2 <= task->rows; row += 2)
             matmul_tile(task, kind, 2, panel, row);
         if (row < task->rows)
@@ -114,8 +115,8 @@ AVX2_INLINE void matmul_panels(const struct matmul_task *task, const enum weight
         matmul_panels(task, kind);                                                                 \
     }
 MATMUL(matmul_f32__avx2_6x16, WEIGHT_F32)
-MATMUL(matmul_f32_bf16__avx2_6x16, WEIGHT_BF16)
-MATMUL(matmul_f32_q8__avx2_6x16, WEIGHT_Q8)
-MATMUL(matmul_f32_q8a__avx2_6x16, WEIGHT_Q8A)
-MATMUL(matmul_f32_q4__avx2_6x16, WEIGHT_Q4)
-MATMUL(matmul_f32_q4a__avx2_6x16, WEIGHT_Q4A)
+MATMUL(matmul_f32_bf16__avx2_4x16, WEIGHT_BF16)
+MATMUL(matmul_f32_q8__avx2_4x16, WEIGHT_Q8)
+MATMUL(matmul_f32_q8a__avx2_4x16, WEIGHT_Q8A)
+MATMUL(matmul_f32_q4__avx2_4x16, WEIGHT_Q4)
+MATMUL(matmul_f32_q4a__avx2_4x16, WEIGHT_Q4A)

@@ -1,4 +1,4 @@
-/* int8 activations times 4- or 8-bit weights: 6 (4-bit) or 4 (8-bit) rows by a panel of 16 outputs.
+/* int8 activations times 4- or 8-bit weights: 4 rows by a panel of 16 outputs.
  *
  * vpmaddubsw takes unsigned times signed bytes and adds pairs in int16 with saturation, which none
  * of the kinds can reach: nibbles give at most 15 * 127 * 2 a pair, so that all 8 quads of a group
@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 #include "kernels/lanes_avx2.h"
 
-enum { ROWS_Q4 = 6, ROWS_Q8 = 4 };
+enum { TILE_ROWS = 4 }; /* 8 accumulators; with more, gcc spills */
 
 /* int16 sums of one row of quads for every row: nibbles `w` times x at `quad`. */
 #define ADD_NIBBLE_QUAD(rows, w_low, w_high, quad)                                                 \
@@ -23,7 +23,7 @@ AVX2_INLINE void group_dots_q4(const uint32_t rows, const uint8_t *group, const 
                                uint32_t k, __m256i dots[][2])
 {
     const __m256i mask = _mm256_set1_epi8(15);
-    __m256i pairs[ROWS_Q4][2];
+    __m256i pairs[TILE_ROWS][2];
     UNROLL for (uint32_t r = 0; r < rows; r++) pairs[r][0] = pairs[r][1] = _mm256_setzero_si256();
     UNROLL for (uint32_t quad = 0; quad < 4; quad++)
     {
@@ -94,10 +94,10 @@ AVX2_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_k
     const int8_t *x = (const int8_t *)task->x + (size_t)row * k;
     const float *x_scale = task->x_scale + (size_t)row * groups;
     const int32_t *x_sum = task->x_sum + (size_t)row * groups;
-    __m256 sums[ROWS_Q4][2];
+    __m256 sums[TILE_ROWS][2];
     UNROLL for (uint32_t r = 0; r < rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
     for (uint32_t g = 0; g < groups; g++) {
-        __m256i dots[ROWS_Q4][2];
+        __m256i dots[TILE_ROWS][2];
         if (weight_kind_nibbles(kind))
             group_dots_q4(rows, group, x, k, dots);
         else
@@ -118,18 +118,11 @@ AVX2_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_k
 
 AVX2_INLINE void matmul_panels(const struct matmul_task *task, const enum weight_kind kind)
 {
-    const uint32_t tile = weight_kind_nibbles(kind) ? ROWS_Q4 : ROWS_Q8;
     for (uint32_t panel = task->panel_first; panel < task->panel_end; panel++) {
         uint32_t row = 0;
-        for (; row + tile <= task->rows; row += tile)
-            matmul_tile(task, kind, tile, panel, row);
+        for (; row + TILE_ROWS <= task->rows; row += TILE_ROWS)
+            matmul_tile(task, kind, TILE_ROWS, panel, row);
         switch (task->rows - row) {
-        case 5:
-            matmul_tile(task, kind, 5, panel, row);
-            break;
-        case 4:
-            matmul_tile(task, kind, 4, panel, row);
-            break;
         case 3:
             matmul_tile(task, kind, 3, panel, row);
             break;
@@ -155,12 +148,12 @@ void matmul_i8_q8a__avx2_4x16(const struct matmul_task *task)
     matmul_panels(task, WEIGHT_Q8A);
 }
 
-void matmul_i8_q4__avx2_6x16(const struct matmul_task *task)
+void matmul_i8_q4__avx2_4x16(const struct matmul_task *task)
 {
     matmul_panels(task, WEIGHT_Q4);
 }
 
-void matmul_i8_q4a__avx2_6x16(const struct matmul_task *task)
+void matmul_i8_q4a__avx2_4x16(const struct matmul_task *task)
 {
     matmul_panels(task, WEIGHT_Q4A);
 }
