@@ -9,7 +9,7 @@ const char *placement_reason_name(enum placement_reason reason)
     static const char *const names[] = {
         [PLACEMENT_PAIR] = "pair",           [PLACEMENT_LOCAL] = "local",
         [PLACEMENT_ONE_TOKEN] = "one_token", [PLACEMENT_NO_DECODE] = "no_decode",
-        [PLACEMENT_TOO_LONG] = "too_long",
+        [PLACEMENT_FULL] = "full",           [PLACEMENT_TOO_LONG] = "too_long",
     };
     return (size_t)reason < ARRAY_COUNT(names) ? names[reason] : "unknown";
 }
@@ -36,53 +36,80 @@ static bool costs_less(double a, double b)
     return a < b - 1e-9 * fmax(fabs(a), fabs(b));
 }
 
+static bool is_candidate(const struct placement_worker *worker,
+                         const struct placement_request *request, enum worker_role role,
+                         const uint32_t *kind)
+{
+    return worker->up && !worker->full && worker->role == role &&
+           (!kind || worker->kind == *kind) && fits(worker, request);
+}
+
+/* Candidates in the order in which ties fall to them: from the turn on, then round. */
+static uint32_t candidates(const struct placement_snapshot *snapshot,
+                           const struct placement_request *request, enum worker_role role,
+                           const uint32_t *kind, uint32_t out[PLACEMENT_WORKERS_MAX])
+{
+    uint32_t found[PLACEMENT_WORKERS_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < snapshot->count; i++) {
+        if (is_candidate(&snapshot->workers[i], request, role, kind))
+            found[count++] = i;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = found[(snapshot->turn + i) % count];
+    return count;
+}
+
 /* The cheapest fitting worker of a role, of any kind when kind is NULL; -1 for none. */
 static int32_t cheapest(const struct placement_snapshot *snapshot,
                         const struct placement_request *request, enum worker_role role,
                         const uint32_t *kind)
 {
+    uint32_t order[PLACEMENT_WORKERS_MAX];
+    const uint32_t count = candidates(snapshot, request, role, kind, order);
     int32_t best = -1;
     double best_cost = 0;
-    for (uint32_t step = 0; step < snapshot->count; step++) {
-        const uint32_t i = (snapshot->turn + step) % snapshot->count;
-        const struct placement_worker *worker = &snapshot->workers[i];
-        if (!worker->up || worker->role != role || (kind && worker->kind != *kind) ||
-            !fits(worker, request))
-            continue;
-        const double cost = cost_s(worker);
+    for (uint32_t i = 0; i < count; i++) {
+        const double cost = cost_s(&snapshot->workers[order[i]]);
         if (best < 0 || costs_less(cost, best_cost)) {
-            best = (int32_t)i;
+            best = (int32_t)order[i];
             best_cost = cost;
         }
     }
     return best;
 }
 
-static bool role_is_up(const struct placement_snapshot *snapshot, enum worker_role role)
+/* Why no decode node was chosen. */
+static enum placement_reason why_none(const struct placement_snapshot *snapshot,
+                                      const struct placement_request *request)
 {
+    enum placement_reason reason = PLACEMENT_NO_DECODE;
     for (uint32_t i = 0; i < snapshot->count; i++) {
-        if (snapshot->workers[i].up && snapshot->workers[i].role == role)
-            return true;
+        const struct placement_worker *worker = &snapshot->workers[i];
+        if (!worker->up || worker->role != WORKER_DECODE)
+            continue;
+        if (fits(worker, request))
+            return PLACEMENT_FULL;
+        reason = PLACEMENT_TOO_LONG;
     }
-    return false;
+    return reason;
 }
 
 /* The cheapest pair of one kind; false when no decode node has a prefill node to go with. */
 static bool choose_pair(const struct placement_snapshot *snapshot,
                         const struct placement_request *request, struct placement *placement)
 {
+    uint32_t order[PLACEMENT_WORKERS_MAX];
+    const uint32_t count = candidates(snapshot, request, WORKER_DECODE, NULL, order);
     double best_cost = 0;
-    for (uint32_t step = 0; step < snapshot->count; step++) {
-        const uint32_t i = (snapshot->turn + step) % snapshot->count;
-        const struct placement_worker *worker = &snapshot->workers[i];
-        if (!worker->up || worker->role != WORKER_DECODE || !fits(worker, request))
-            continue;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct placement_worker *worker = &snapshot->workers[order[i]];
         const int32_t prefill = cheapest(snapshot, request, WORKER_PREFILL, &worker->kind);
         if (prefill < 0)
             continue;
         const double cost = cost_s(worker) + cost_s(&snapshot->workers[prefill]);
         if (placement->decode < 0 || costs_less(cost, best_cost)) {
-            placement->decode = (int32_t)i;
+            placement->decode = (int32_t)order[i];
             placement->prefill = prefill;
             best_cost = cost;
         }
@@ -112,8 +139,7 @@ struct placement placement_choose(const struct placement_snapshot *snapshot,
         placement.reason = PLACEMENT_LOCAL;
         placement.decode_charge = (uint64_t)request->prompt_tokens + answer;
     } else {
-        placement.reason =
-            role_is_up(snapshot, WORKER_DECODE) ? PLACEMENT_TOO_LONG : PLACEMENT_NO_DECODE;
+        placement.reason = why_none(snapshot, request);
     }
     return placement;
 }

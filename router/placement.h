@@ -21,6 +21,7 @@ enum {
 struct placement_worker {
     enum worker_role role;
     bool up;
+    bool full;               /* refused the last reservation, and nothing came free since */
     uint32_t kind;           /* only workers of one kind can be paired */
     uint32_t context_tokens; /* longest sequence it takes */
     uint32_t page_tokens, pages_total;
@@ -32,7 +33,7 @@ struct placement_worker {
 struct placement_snapshot {
     const struct placement_worker *workers;
     uint32_t count;
-    uint32_t turn; /* ties go to the first worker at or after turn modulo count */
+    uint32_t turn; /* ties go to candidate number turn modulo their count, then to those behind */
 };
 
 struct placement_request {
@@ -44,6 +45,7 @@ enum placement_reason {
     PLACEMENT_LOCAL,     /* no prefill node fits: the decode node reads the prompt */
     PLACEMENT_ONE_TOKEN, /* ends with its first token: the prefill node alone */
     PLACEMENT_NO_DECODE, /* no decode node is up */
+    PLACEMENT_FULL,      /* every decode node that would do is full */
     PLACEMENT_TOO_LONG,  /* there are decode nodes, but none takes a sequence this long */
     PLACEMENT_REASON_COUNT,
 };

@@ -1,0 +1,426 @@
+#include "router/fleet.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+struct slot {
+    struct fleet_worker worker;
+    struct fleet *fleet;
+    struct link *link;
+    uint64_t generation;
+};
+
+struct fleet {
+    struct loop *loop;
+    struct fleet_rules rules;
+    const struct fleet_events *events;
+    void *arg;
+    struct link_listener *listener;
+    struct link_limits limits;
+    uint32_t next_kind, turn;
+    struct slot slots[PLACEMENT_WORKERS_MAX];
+};
+
+const char *fleet_state_name(enum fleet_state state)
+{
+    static const char *const names[FLEET_STATE_COUNT] = {
+        [FLEET_FREE] = "free",         [FLEET_GREETING] = "greeting", [FLEET_UP] = "up",
+        [FLEET_DRAINING] = "draining", [FLEET_LOST] = "lost",
+    };
+    return (unsigned)state < FLEET_STATE_COUNT ? names[state] : "unknown";
+}
+
+const char *fleet_role_name(enum worker_role role)
+{
+    return role == WORKER_PREFILL ? "prefill" : role == WORKER_DECODE ? "decode" : "unknown";
+}
+
+static bool is_live(const struct slot *slot)
+{
+    return slot->worker.state == FLEET_UP || slot->worker.state == FLEET_DRAINING;
+}
+
+/* A handle is the slot in its low 16 bits and the life's number above. */
+static struct slot *slot_of(const struct fleet *fleet, worker_handle handle)
+{
+    const uint64_t index = handle & 0xffff;
+    if (handle == 0 || index >= PLACEMENT_WORKERS_MAX)
+        return NULL;
+    const struct slot *slot = &fleet->slots[index];
+    return slot->worker.handle == handle && is_live(slot) ? (struct slot *)slot : NULL;
+}
+
+static void set_state(struct slot *slot, enum fleet_state state, const char *text)
+{
+    slot->worker.state = state;
+    slot->worker.since_ns = loop_now_ns(slot->fleet->loop);
+    snprintf(slot->worker.text, sizeof slot->worker.text, "%s", text);
+}
+
+/* The link is gone or about to be closed by us. */
+static void lose(struct slot *slot, const char *text)
+{
+    slot->link = NULL;
+    if (!is_live(slot)) {
+        set_state(slot, FLEET_FREE, "");
+        return;
+    }
+    set_state(slot, FLEET_LOST, text);
+    slot->worker.inflight_tokens = 0;
+    LOG_WARN("%s node %s is lost: %s", fleet_role_name(slot->worker.role), slot->worker.node, text);
+    slot->fleet->events->on_down(slot->fleet->arg, &slot->worker);
+}
+
+static void close_slot(struct slot *slot, enum status status, const char *text)
+{
+    link_close(slot->link, status, text);
+    lose(slot, text);
+}
+
+/* Another life of the same node, or the same life on another link, takes the place of this one. */
+static void replace_former_lives(struct fleet *fleet, const struct slot *newcomer,
+                                 const struct msg_hello *hello)
+{
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        struct slot *slot = &fleet->slots[i];
+        if (slot == newcomer || slot->worker.state == FLEET_FREE ||
+            slot->worker.state == FLEET_GREETING)
+            continue;
+        const bool same_boot = memcmp(slot->worker.boot_id, hello->boot_id.data, 16) == 0;
+        const bool same_node = slot->worker.role == (enum worker_role)hello->role &&
+                               strlen(slot->worker.node) == hello->node.bytes &&
+                               memcmp(slot->worker.node, hello->node.data, hello->node.bytes) == 0;
+        if (!same_boot && !same_node)
+            continue;
+        if (is_live(slot))
+            close_slot(slot, STATUS_CLOSED, "the node has connected again");
+        set_state(slot, FLEET_FREE, "");
+    }
+}
+
+/* Workers that can be paired share a number. Says what keeps the others apart. */
+static uint32_t kind_of(struct fleet *fleet, const struct slot *newcomer)
+{
+    struct error error;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct slot *slot = &fleet->slots[i];
+        if (slot != newcomer && is_live(slot) &&
+            fleet_identity_compare(&newcomer->worker.identity, &slot->worker.identity, NULL) ==
+                STATUS_OK)
+            return slot->worker.kind;
+    }
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct slot *slot = &fleet->slots[i];
+        if (slot == newcomer || !is_live(slot) || slot->worker.role == newcomer->worker.role)
+            continue;
+        if (fleet_identity_compare(&newcomer->worker.identity, &slot->worker.identity, &error) !=
+            STATUS_OK)
+            LOG_WARN("%s and %s are not paired: %s", newcomer->worker.node, slot->worker.node,
+                     error.text);
+    }
+    return fleet->next_kind++;
+}
+
+static void on_hello(struct slot *slot, const struct msg_hello *hello)
+{
+    struct fleet *fleet = slot->fleet;
+    struct error error;
+    if (slot->worker.state != FLEET_GREETING) {
+        close_slot(slot, STATUS_INVALID, "a second HELLO came on one link");
+        return;
+    }
+    if (fleet_hello_check(&fleet->rules, hello, &error) != STATUS_OK) {
+        LOG_WARN("a worker at %s was refused: %s", link_peer(slot->link), error.text);
+        close_slot(slot, error.status, error.text);
+        return;
+    }
+    replace_former_lives(fleet, slot, hello);
+    struct fleet_worker *worker = &slot->worker;
+    *worker = (struct fleet_worker){
+        .handle = ++slot->generation << 16 | (uint64_t)(slot - fleet->slots),
+        .role = (enum worker_role)hello->role,
+        .context_tokens = hello->context_tokens,
+        .vocab_count = hello->vocab_count,
+        .pages_total = hello->pages_total,
+        .pages_free = hello->pages_total,
+        .max_batch = hello->max_batch,
+        .tokens_per_s = hello->tokens_per_s,
+    };
+    wire_str_copy(hello->node, worker->node, sizeof worker->node);
+    wire_str_copy(hello->version, worker->version, sizeof worker->version);
+    snprintf(worker->address, sizeof worker->address, "%s", link_peer(slot->link));
+    memcpy(worker->boot_id, hello->boot_id.data, 16);
+    fleet_identity_copy(&hello->identity, &worker->identity);
+    worker->kind = kind_of(fleet, slot);
+    worker->heard_ns = loop_now_ns(fleet->loop);
+    set_state(slot, FLEET_UP, "");
+    const struct msg_welcome welcome = {
+        .boot_id = {fleet->rules.boot_id, sizeof fleet->rules.boot_id},
+        .heartbeat_ms = fleet->rules.heartbeat_ms,
+        .version = wire_str(BATON_VERSION),
+    };
+    if (link_send(slot->link, MESSAGE_ID_WELCOME, &welcome) != STATUS_OK) {
+        close_slot(slot, STATUS_CLOSED, "WELCOME could not be sent");
+        return;
+    }
+    LOG_INFO("%s node %s is up (%s, context %u, %u pages)", fleet_role_name(worker->role),
+             worker->node, worker->address, worker->context_tokens, worker->pages_total);
+    fleet->events->on_up(fleet->arg, worker);
+}
+
+static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbeat)
+{
+    struct fleet_worker *worker = &slot->worker;
+    worker->heard_ns = loop_now_ns(slot->fleet->loop);
+    worker->running = heartbeat->running;
+    worker->full = false;
+    worker->waiting = heartbeat->waiting;
+    worker->pages_free = heartbeat->pages_free;
+    worker->pages_handoff = heartbeat->pages_handoff;
+    worker->tokens_done = heartbeat->tokens_done;
+    if (heartbeat->tokens_per_s > 0)
+        worker->tokens_per_s = heartbeat->tokens_per_s;
+    /* What we sent is in our own books; the rest was sent by other routers. */
+    worker->foreign_tokens = heartbeat->queued_tokens > worker->inflight_tokens
+                                 ? heartbeat->queued_tokens - worker->inflight_tokens
+                                 : 0;
+    const struct msg_heartbeat_ack ack = {.sequence = heartbeat->sequence};
+    if (link_send(slot->link, MESSAGE_ID_HEARTBEAT_ACK, &ack) != STATUS_OK) {
+        close_slot(slot, STATUS_LIMIT, "the worker does not take what it is sent");
+        return;
+    }
+    slot->fleet->events->on_heartbeat(slot->fleet->arg, worker);
+}
+
+static void on_goaway(struct slot *slot, const struct msg_goaway *goaway)
+{
+    if (slot->worker.state != FLEET_UP)
+        return;
+    char text[FLEET_TEXT_BYTES];
+    wire_str_copy(goaway->text, text, sizeof text);
+    set_state(slot, FLEET_DRAINING, text);
+    LOG_INFO("%s node %s takes no more requests: %s", fleet_role_name(slot->worker.role),
+             slot->worker.node, text);
+    slot->fleet->events->on_down(slot->fleet->arg, &slot->worker);
+}
+
+static void on_message(void *arg, enum message_id id, const void *message)
+{
+    struct slot *slot = arg;
+    if (id == MESSAGE_ID_HELLO) {
+        on_hello(slot, message);
+        return;
+    }
+    if (!is_live(slot)) {
+        close_slot(slot, STATUS_INVALID, "the first message must be HELLO");
+        return;
+    }
+    switch (id) {
+    case MESSAGE_ID_HEARTBEAT:
+        on_heartbeat(slot, message);
+        break;
+    case MESSAGE_ID_GOAWAY:
+        on_goaway(slot, message);
+        break;
+    case MESSAGE_ID_RESERVED:
+    case MESSAGE_ID_TOKENS:
+    case MESSAGE_ID_FAILED:
+    case MESSAGE_ID_REPORT:
+        slot->fleet->events->on_message(slot->fleet->arg, slot->worker.handle, id, message);
+        break;
+    default: {
+        char text[FLEET_TEXT_BYTES];
+        snprintf(text, sizeof text, "a worker must not send %s", wire_message_name(id));
+        close_slot(slot, STATUS_INVALID, text);
+    }
+    }
+}
+
+static void on_close(void *arg, enum status status, const char *text)
+{
+    struct slot *slot = arg;
+    lose(slot, text && text[0] ? text : status_sentence(status));
+}
+
+static const struct link_events link_handlers = {.on_message = on_message, .on_close = on_close};
+
+/* A free slot, else that of the worker lost longest ago. */
+static struct slot *find_slot(struct fleet *fleet)
+{
+    struct slot *oldest = NULL;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        struct slot *slot = &fleet->slots[i];
+        if (slot->worker.state == FLEET_FREE)
+            return slot;
+        if (slot->worker.state == FLEET_LOST &&
+            (!oldest || slot->worker.since_ns < oldest->worker.since_ns))
+            oldest = slot;
+    }
+    return oldest;
+}
+
+static void on_accept(void *arg, struct link *link)
+{
+    struct fleet *fleet = arg;
+    struct slot *slot = find_slot(fleet);
+    if (!slot) {
+        LOG_WARN("a worker at %s was turned away: %d are there already", link_peer(link),
+                 PLACEMENT_WORKERS_MAX);
+        return; /* a link left without a handler is closed */
+    }
+    slot->fleet = fleet;
+    slot->link = link;
+    slot->worker = (struct fleet_worker){0};
+    set_state(slot, FLEET_GREETING, "");
+    link_attach(link, &link_handlers, slot);
+}
+
+enum status fleet_create(struct loop *loop, const char *address, const struct fleet_rules *rules,
+                         const struct fleet_events *events, void *arg, struct fleet **out,
+                         struct error *error)
+{
+    struct fleet *fleet = calloc(1, sizeof *fleet);
+    CHECK(fleet != NULL);
+    fleet->loop = loop;
+    fleet->rules = *rules;
+    fleet->events = events;
+    fleet->arg = arg;
+    fleet->limits = link_default_limits;
+    fleet->limits.silent_ms = rules->silent_ms;
+    const enum status status =
+        link_listen(loop, address, on_accept, fleet, &fleet->limits, &fleet->listener, error);
+    if (status != STATUS_OK) {
+        free(fleet);
+        return status;
+    }
+    *out = fleet;
+    return STATUS_OK;
+}
+
+void fleet_destroy(struct fleet *fleet)
+{
+    if (!fleet)
+        return;
+    link_listener_close(fleet->listener);
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        struct slot *slot = &fleet->slots[i];
+        if (!slot->link)
+            continue;
+        const struct msg_goaway goaway = {.text = wire_str("the router stops")};
+        if (is_live(slot))
+            link_send(slot->link, MESSAGE_ID_GOAWAY, &goaway);
+        link_close(slot->link, STATUS_OK, NULL);
+    }
+    free(fleet);
+}
+
+uint16_t fleet_port(const struct fleet *fleet)
+{
+    return link_listener_port(fleet->listener);
+}
+
+const struct fleet_worker *fleet_find(const struct fleet *fleet, worker_handle handle)
+{
+    const struct slot *slot = slot_of(fleet, handle);
+    return slot ? &slot->worker : NULL;
+}
+
+enum status fleet_send(struct fleet *fleet, worker_handle handle, enum message_id id,
+                       const void *message)
+{
+    const struct slot *slot = slot_of(fleet, handle);
+    return slot ? link_send(slot->link, id, message) : STATUS_CLOSED;
+}
+
+void fleet_charge(struct fleet *fleet, worker_handle handle, uint64_t tokens)
+{
+    struct slot *slot = slot_of(fleet, handle);
+    if (slot)
+        slot->worker.inflight_tokens += tokens;
+}
+
+void fleet_mark_full(struct fleet *fleet, worker_handle handle)
+{
+    struct slot *slot = slot_of(fleet, handle);
+    if (slot)
+        slot->worker.full = true;
+}
+
+void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens)
+{
+    struct slot *slot = slot_of(fleet, handle);
+    if (!slot)
+        return;
+    CHECK(slot->worker.inflight_tokens >= tokens);
+    slot->worker.inflight_tokens -= tokens;
+    slot->worker.full = false;
+}
+
+struct placement fleet_place(struct fleet *fleet, const struct placement_request *request,
+                             worker_handle *prefill_out, worker_handle *decode_out)
+{
+    struct placement_worker workers[PLACEMENT_WORKERS_MAX];
+    worker_handle handles[PLACEMENT_WORKERS_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *worker = &fleet->slots[i].worker;
+        if (worker->state != FLEET_UP)
+            continue;
+        handles[count] = worker->handle;
+        workers[count++] = (struct placement_worker){
+            .role = worker->role,
+            .up = true,
+            .full = worker->full,
+            .kind = worker->kind,
+            .context_tokens = worker->context_tokens,
+            .page_tokens = worker->identity.layout.page_tokens,
+            .pages_total = worker->pages_total,
+            .foreign_tokens = worker->foreign_tokens,
+            .inflight_tokens = worker->inflight_tokens,
+            .tokens_per_s = worker->tokens_per_s,
+        };
+    }
+    const struct placement_snapshot snapshot = {
+        .workers = workers, .count = count, .turn = fleet->turn++};
+    const struct placement placement = placement_choose(&snapshot, request);
+    *prefill_out = placement.prefill >= 0 ? handles[placement.prefill] : 0;
+    *decode_out = placement.decode >= 0 ? handles[placement.decode] : 0;
+    return placement;
+}
+
+uint32_t fleet_context_tokens(const struct fleet *fleet)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *worker = &fleet->slots[i].worker;
+        if (worker->state == FLEET_UP && worker->role == WORKER_DECODE &&
+            worker->context_tokens > longest)
+            longest = worker->context_tokens;
+    }
+    return longest > 0 ? longest : fleet->rules.text->context_tokens;
+}
+
+const struct fleet_worker *fleet_at(const struct fleet *fleet, uint32_t index)
+{
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *worker = &fleet->slots[i].worker;
+        if (worker->state != FLEET_FREE && worker->state != FLEET_GREETING && index-- == 0)
+            return worker;
+    }
+    return NULL;
+}
+
+uint32_t fleet_count(const struct fleet *fleet, enum worker_role role, enum fleet_state state)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *worker = &fleet->slots[i].worker;
+        count += worker->state == state && worker->role == role;
+    }
+    return count;
+}

@@ -1,0 +1,115 @@
+/* The workers: who is there, whether they fit, what they carry.
+ *
+ * A worker dials the control address and says HELLO. One that does not fit this router's model is
+ * refused with a sentence; two workers that compute different things are never paired. A worker is
+ * UP from WELCOME until its link closes, says nothing for silent_ms, or it comes back as another
+ * boot; each such life has its own handle. Loop thread only. */
+#ifndef BATON_ROUTER_FLEET_H
+#define BATON_ROUTER_FLEET_H
+
+#include "base/loop.h"
+#include "model/text/text.h"
+#include "router/placement.h"
+#include "router/request.h"
+#include "transfer/link.h"
+
+enum {
+    FLEET_NODE_BYTES = 65,
+    FLEET_ADDRESS_BYTES = 64,
+    FLEET_VERSION_BYTES = 33,
+    FLEET_TEXT_BYTES = 160,
+};
+
+enum fleet_state {
+    FLEET_FREE,     /* nobody */
+    FLEET_GREETING, /* connected, HELLO is awaited */
+    FLEET_UP,       /* takes requests */
+    FLEET_DRAINING, /* said GOAWAY: finishes what it has */
+    FLEET_LOST,     /* gone; the slot remembers it until it is needed */
+    FLEET_STATE_COUNT,
+};
+const char *fleet_state_name(enum fleet_state state);
+const char *fleet_role_name(enum worker_role role);
+
+/* msg_identity with its own bytes. */
+struct fleet_identity {
+    char model[129];
+    uint8_t weights_digest[16], tokenizer_digest[16];
+    uint64_t profile_id, probe_digest;
+    struct msg_layout layout;
+    uint32_t head_first, head_count, rank, rank_count;
+};
+void fleet_identity_copy(const struct msg_identity *message, struct fleet_identity *out);
+/* OK when the two may work on one request, else MISMATCH naming the first field that differs and
+ * both values. */
+enum status fleet_identity_compare(const struct fleet_identity *a, const struct fleet_identity *b,
+                                   struct error *error);
+
+struct fleet_rules {
+    const struct text_info *text; /* of this router's model */
+    uint8_t boot_id[16];          /* of this router */
+    uint32_t heartbeat_ms, silent_ms;
+};
+/* OK when a worker that says this can serve the router's model, else why not. */
+enum status fleet_hello_check(const struct fleet_rules *rules, const struct msg_hello *hello,
+                              struct error *error);
+
+struct fleet_worker {
+    worker_handle handle;
+    enum fleet_state state;
+    enum worker_role role;
+    char node[FLEET_NODE_BYTES], address[FLEET_ADDRESS_BYTES], version[FLEET_VERSION_BYTES];
+    uint8_t boot_id[16];
+    struct fleet_identity identity;
+    uint32_t kind; /* equal for equal identities */
+    uint32_t context_tokens, vocab_count, pages_total, pages_free, pages_handoff, max_batch;
+    uint32_t running, waiting;
+    bool full; /* refused a reservation, until it says or does something new */
+    uint64_t foreign_tokens, inflight_tokens, tokens_done;
+    double tokens_per_s;
+    uint64_t since_ns, heard_ns;
+    char text[FLEET_TEXT_BYTES]; /* why it is in this state */
+};
+
+struct fleet;
+
+struct fleet_events {
+    /* RESERVED, TOKENS, FAILED, REPORT of a worker; valid during the call. */
+    void (*on_message)(void *arg, worker_handle worker, enum message_id id, const void *message);
+    /* It is UP. */
+    void (*on_up)(void *arg, const struct fleet_worker *worker);
+    /* It is LOST or DRAINING; worker->text says why. */
+    void (*on_down)(void *arg, const struct fleet_worker *worker);
+    /* It has sent a heartbeat: there may be room now. */
+    void (*on_heartbeat)(void *arg, const struct fleet_worker *worker);
+};
+
+enum status fleet_create(struct loop *loop, const char *address, const struct fleet_rules *rules,
+                         const struct fleet_events *events, void *arg, struct fleet **out,
+                         struct error *error);
+void fleet_destroy(struct fleet *fleet); /* GOAWAY to all; no events */
+uint16_t fleet_port(const struct fleet *fleet);
+
+/* NULL once that life is over. */
+const struct fleet_worker *fleet_find(const struct fleet *fleet, worker_handle handle);
+/* CLOSED when it is not there any more, LIMIT when it does not take what is sent. */
+enum status fleet_send(struct fleet *fleet, worker_handle handle, enum message_id id,
+                       const void *message);
+void fleet_charge(struct fleet *fleet, worker_handle handle, uint64_t tokens);
+/* The worker has no room now: placement passes it over until a heartbeat or a release. */
+void fleet_mark_full(struct fleet *fleet, worker_handle handle);
+/* Of a life that is over: nothing happens. */
+void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens);
+
+/* Chooses; each call moves the turn of ties on. The handles are 0 where there is none. */
+struct placement fleet_place(struct fleet *fleet, const struct placement_request *request,
+                             worker_handle *prefill_out, worker_handle *decode_out);
+/* The longest sequence a request may have now: of the decode nodes that are up, no more than the
+ * model's own; the model's own when none is. */
+uint32_t fleet_context_tokens(const struct fleet *fleet);
+
+/* All slots but free ones, for listing: index from 0 until NULL. */
+const struct fleet_worker *fleet_at(const struct fleet *fleet, uint32_t index);
+uint32_t fleet_count(const struct fleet *fleet, enum worker_role role, enum fleet_state state);
+
+#endif

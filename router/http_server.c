@@ -1,0 +1,483 @@
+/* libevent's evhttp, with what it does not do by itself: it neither sees a client leave before the
+ * answer begins, nor bounds what waits to be sent, nor sets TCP_NODELAY, nor refuses messages with
+ * two lengths. */
+#include "router/http_server.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <sys/socket.h>
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/keyvalq_struct.h>
+#include <event2/listener.h>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "router/http_address.h"
+
+struct http_exchange {
+    struct http_server *server;
+    struct evhttp_request *request;
+    struct evhttp_connection *connection;
+    struct event *closed; /* the client's FIN or RST, seen while evhttp does not read */
+    void *context;
+    char request_id[HTTP_REQUEST_ID_BYTES];
+    bool streaming;
+    LIST_ENTRY(http_exchange) link;
+};
+
+struct http_server {
+    struct event_base *base;
+    struct evhttp *http;
+    struct evhttp_bound_socket *socket;
+    struct event *accept_again; /* runs while there are no descriptors to accept with */
+    const struct http_events *events;
+    void *arg;
+    uint16_t port;
+    bool draining;
+    uint32_t open_count;
+    LIST_HEAD(, http_exchange) exchanges;
+    struct http_server *next;
+};
+
+/* evhttp hands itself to the error callback of its listener; this finds the server it belongs to.
+ * One in the product; changed only when one is made or destroyed. */
+static struct http_server *servers;
+
+/* ---- what a request may look like ---- */
+
+/* NULL when the header is absent. */
+static const char *header(struct evhttp_request *request, const char *name)
+{
+    return evhttp_find_header(evhttp_request_get_input_headers(request), name);
+}
+
+static uint32_t header_count(struct evhttp_request *request, const char *name)
+{
+    uint32_t count = 0;
+    struct evkeyval *item;
+    TAILQ_FOREACH(item, evhttp_request_get_input_headers(request), next)
+    count += strcasecmp(item->key, name) == 0;
+    return count;
+}
+
+static bool header_names_sound(struct evhttp_request *request)
+{
+    struct evkeyval *item;
+    TAILQ_FOREACH(item, evhttp_request_get_input_headers(request), next)
+    {
+        if (item->key[0] == '\0')
+            return false;
+        for (const char *c = item->key; *c; c++) {
+            if (!isalnum((unsigned char)*c) && !strchr("!#$%&'*+-.^_`|~", *c))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Messages that two programs could read differently end here. */
+static enum status check_framing(struct evhttp_request *request, struct openai_error *error)
+{
+    if (!header_names_sound(request))
+        return openai_error_set(error, 400, NULL, "bad_request",
+                                "A header name holds a character that is not allowed.");
+    if (header_count(request, "Content-Length") > 1)
+        return openai_error_set(error, 400, NULL, "bad_request",
+                                "The request has more than one Content-Length.");
+    if (header_count(request, "Host") > 1)
+        return openai_error_set(error, 400, NULL, "bad_request",
+                                "The request has more than one Host.");
+    const char *coding = header(request, "Transfer-Encoding");
+    if (header_count(request, "Transfer-Encoding") > 1 ||
+        (coding && strcasecmp(coding, "chunked") != 0))
+        return openai_error_set(error, 400, NULL, "bad_request",
+                                "Transfer-Encoding must be chunked or absent.");
+    if (coding && header(request, "Content-Length"))
+        return openai_error_set(error, 400, NULL, "bad_request",
+                                "The request has both Content-Length and Transfer-Encoding.");
+    const char *content_coding = header(request, "Content-Encoding");
+    if (content_coding && strcasecmp(content_coding, "identity") != 0)
+        return openai_error_set(error, 415, NULL, "unsupported_encoding",
+                                "Content-Encoding %.32s is not supported; send the body plain.",
+                                content_coding);
+    return STATUS_OK;
+}
+
+/* Only what is harmless in a header and a log line comes back to the client. */
+static bool request_id_sound(const char *id)
+{
+    const size_t bytes = strlen(id);
+    if (bytes == 0 || bytes >= HTTP_REQUEST_ID_BYTES)
+        return false;
+    for (const char *c = id; *c; c++) {
+        if (!isalnum((unsigned char)*c) && !strchr("-_.:/+=@", *c))
+            return false;
+    }
+    return true;
+}
+
+/* ---- life of an exchange ---- */
+
+static void exchange_free(struct http_exchange *exchange)
+{
+    if (exchange->closed)
+        event_free(exchange->closed);
+    LIST_REMOVE(exchange, link);
+    exchange->server->open_count--;
+    free(exchange);
+}
+
+/* Takes the exchange away from its connection: no callback comes for it any more. */
+static struct evhttp_request *exchange_detach(struct http_exchange *exchange)
+{
+    struct evhttp_request *request = exchange->request;
+    evhttp_connection_set_closecb(exchange->connection, NULL, NULL);
+    exchange_free(exchange);
+    return request;
+}
+
+static void tell_gone(struct http_exchange *exchange)
+{
+    if (exchange->context)
+        exchange->server->events->on_gone(exchange->server->arg, exchange->context);
+}
+
+/* evhttp is about to free the connection. A request it has let go of is ours to free. */
+static void on_connection_closed(struct evhttp_connection *connection, void *arg)
+{
+    struct http_exchange *exchange = arg;
+    struct evhttp_request *request = exchange->request;
+    tell_gone(exchange);
+    exchange_free(exchange);
+    if (!evhttp_request_get_connection(request))
+        evhttp_request_free(request);
+}
+
+/* The client has closed its side. evhttp sleeps on this connection, so freeing it here is safe. */
+static void on_client_closed(evutil_socket_t fd, short what, void *arg)
+{
+    struct http_exchange *exchange = arg;
+    struct evhttp_connection *connection = exchange->connection;
+    tell_gone(exchange);
+    exchange_detach(exchange);
+    evhttp_connection_free(connection);
+}
+
+static void set_no_delay(int fd)
+{
+    /* Each token is a small write that must not wait for the acknowledgement of the last one. */
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+static struct http_exchange *exchange_create(struct http_server *server,
+                                             struct evhttp_request *request)
+{
+    struct http_exchange *exchange = calloc(1, sizeof *exchange);
+    CHECK(exchange != NULL);
+    exchange->server = server;
+    exchange->request = request;
+    exchange->connection = evhttp_request_get_connection(request);
+    const int fd = bufferevent_getfd(evhttp_connection_get_bufferevent(exchange->connection));
+    set_no_delay(fd);
+    exchange->closed = event_new(server->base, fd, EV_CLOSED, on_client_closed, exchange);
+    CHECK(exchange->closed != NULL && event_add(exchange->closed, NULL) == 0);
+    evhttp_connection_set_closecb(exchange->connection, on_connection_closed, exchange);
+    const char *id = header(request, "X-Request-Id");
+    if (id && request_id_sound(id))
+        snprintf(exchange->request_id, sizeof exchange->request_id, "%s", id);
+    else
+        snprintf(exchange->request_id, sizeof exchange->request_id, "req-%016" PRIx64,
+                 random_os_u64());
+    LIST_INSERT_HEAD(&server->exchanges, exchange, link);
+    server->open_count++;
+    return exchange;
+}
+
+static void on_http_request(struct evhttp_request *evrequest, void *arg)
+{
+    struct http_server *server = arg;
+    struct http_exchange *exchange = exchange_create(server, evrequest);
+    struct openai_error error;
+    if (check_framing(evrequest, &error) != STATUS_OK) {
+        struct buffer body = {0};
+        openai_error_write(&error, &body);
+        const struct http_reply reply = {.status = error.http_status,
+                                         .content_type = "application/json",
+                                         .body = body.data,
+                                         .body_bytes = body.size,
+                                         .close = true};
+        http_reply(exchange, &reply);
+        buffer_free(&body);
+        return;
+    }
+    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(evrequest);
+    const char *raw_path = uri ? evhttp_uri_get_path(uri) : NULL;
+    char *path = evhttp_uridecode(raw_path ? raw_path : "/", 0, NULL);
+    CHECK(path != NULL);
+    struct evbuffer *input = evhttp_request_get_input_buffer(evrequest);
+    const enum evhttp_cmd_type command = evhttp_request_get_command(evrequest);
+    const struct http_request request = {
+        .method = command == EVHTTP_REQ_GET || command == EVHTTP_REQ_HEAD ? HTTP_GET
+                  : command == EVHTTP_REQ_POST                            ? HTTP_POST
+                                                                          : HTTP_OTHER,
+        .path = path,
+        .body = (const char *)evbuffer_pullup(input, -1),
+        .body_bytes = evbuffer_get_length(input),
+        .content_type = header(evrequest, "Content-Type"),
+        .request_id = exchange->request_id,
+    };
+    server->events->on_request(server->arg, exchange, &request);
+    free(path);
+}
+
+void http_exchange_set_context(struct http_exchange *exchange, void *context)
+{
+    exchange->context = context;
+}
+
+const char *http_exchange_request_id(const struct http_exchange *exchange)
+{
+    return exchange->request_id;
+}
+
+/* ---- answers ---- */
+
+static void add_headers(struct http_exchange *exchange, const char *content_type, bool close)
+{
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(exchange->request);
+    evhttp_add_header(headers, "Content-Type", content_type);
+    evhttp_add_header(headers, "X-Request-Id", exchange->request_id);
+    if (close || exchange->server->draining)
+        evhttp_add_header(headers, "Connection", "close");
+}
+
+static const char *reason_of(int status)
+{
+    switch (status) {
+    case 200:
+        return "OK";
+    case 400:
+        return "Bad Request";
+    case 404:
+        return "Not Found";
+    case 405:
+        return "Method Not Allowed";
+    case 413:
+        return "Content Too Large";
+    case 415:
+        return "Unsupported Media Type";
+    case 429:
+        return "Too Many Requests";
+    case 503:
+        return "Service Unavailable";
+    case 504:
+        return "Gateway Timeout";
+    default:
+        return status >= 500 ? "Internal Server Error" : "Error";
+    }
+}
+
+void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
+{
+    CHECK(!exchange->streaming);
+    add_headers(exchange, reply->content_type, reply->close);
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(exchange->request);
+    if (reply->retry_after_s > 0) {
+        char text[16];
+        snprintf(text, sizeof text, "%u", reply->retry_after_s);
+        evhttp_add_header(headers, "Retry-After", text);
+    }
+    if (reply->allow)
+        evhttp_add_header(headers, "Allow", reply->allow);
+    struct evbuffer *body = evbuffer_new();
+    CHECK(body != NULL && evbuffer_add(body, reply->body, reply->body_bytes) == 0);
+    struct evhttp_request *request = exchange_detach(exchange);
+    evhttp_send_reply(request, reply->status, reason_of(reply->status), body);
+    evbuffer_free(body);
+}
+
+void http_reply_json(struct http_exchange *exchange, int status, const char *body, size_t bytes)
+{
+    const struct http_reply reply = {
+        .status = status, .content_type = "application/json", .body = body, .body_bytes = bytes};
+    http_reply(exchange, &reply);
+}
+
+void http_reply_error(struct http_exchange *exchange, const struct openai_error *error)
+{
+    struct buffer body = {0};
+    openai_error_write(error, &body);
+    const bool later = error->http_status == 503 || error->http_status == 429;
+    const struct http_reply reply = {.status = error->http_status,
+                                     .content_type = "application/json",
+                                     .body = body.data,
+                                     .body_bytes = body.size,
+                                     .retry_after_s = later ? 1 : 0};
+    http_reply(exchange, &reply);
+    buffer_free(&body);
+}
+
+void http_stream_begin(struct http_exchange *exchange, const char *content_type)
+{
+    CHECK(!exchange->streaming);
+    exchange->streaming = true;
+    add_headers(exchange, content_type, false);
+    struct evkeyvalq *headers = evhttp_request_get_output_headers(exchange->request);
+    evhttp_add_header(headers, "Cache-Control", "no-cache");
+    evhttp_send_reply_start(exchange->request, 200, "OK");
+}
+
+static size_t unsent(const struct http_exchange *exchange)
+{
+    struct bufferevent *stream = evhttp_connection_get_bufferevent(exchange->connection);
+    return evbuffer_get_length(bufferevent_get_output(stream));
+}
+
+size_t http_stream_send(struct http_exchange *exchange, const void *data, size_t bytes)
+{
+    CHECK(exchange->streaming);
+    struct evbuffer *chunk = evbuffer_new();
+    CHECK(chunk != NULL && evbuffer_add(chunk, data, bytes) == 0);
+    evhttp_send_reply_chunk(exchange->request, chunk);
+    evbuffer_free(chunk);
+    return unsent(exchange);
+}
+
+void http_stream_end(struct http_exchange *exchange, bool close)
+{
+    CHECK(exchange->streaming);
+    /* The head is out already; evhttp looks here again when it decides about keeping alive. */
+    if (close || exchange->server->draining) {
+        struct evkeyvalq *headers = evhttp_request_get_output_headers(exchange->request);
+        evhttp_remove_header(headers, "Connection");
+        evhttp_add_header(headers, "Connection", "close");
+    }
+    evhttp_send_reply_end(exchange_detach(exchange));
+}
+
+void http_exchange_abort(struct http_exchange *exchange)
+{
+    struct evhttp_connection *connection = exchange->connection;
+    exchange_detach(exchange);
+    evhttp_connection_free(connection);
+}
+
+/* ---- the server ---- */
+
+static void on_accept_again(evutil_socket_t fd, short what, void *arg)
+{
+    struct http_server *server = arg;
+    if (server->socket)
+        evconnlistener_enable(evhttp_bound_socket_get_listener(server->socket));
+}
+
+/* Out of descriptors: waiting connections stay in the kernel's queue for a second, instead of
+ * waking the loop again at once. */
+static void on_accept_error(struct evconnlistener *listener, void *evhttp)
+{
+    struct http_server *server = servers;
+    while (server && server->http != evhttp)
+        server = server->next;
+    const int code = EVUTIL_SOCKET_ERROR();
+    if (!server || (code != EMFILE && code != ENFILE && code != ENOBUFS && code != ENOMEM))
+        return;
+    LOG_WARN("HTTP: cannot accept a connection: %s; trying again in 1 s", strerror(code));
+    evconnlistener_disable(listener);
+    const struct timeval pause = {.tv_sec = 1};
+    event_add(server->accept_again, &pause);
+}
+
+static enum status bind_socket(struct http_server *server, const char *address, struct error *error)
+{
+    int fd;
+    TRY(http_address_listen(address, &fd, &server->port, error));
+    server->socket = evhttp_accept_socket_with_handle(server->http, fd);
+    if (!server->socket) {
+        evutil_closesocket(fd);
+        return error_set(error, STATUS_IO, "listening for HTTP on %s failed", address);
+    }
+    evconnlistener_set_error_cb(evhttp_bound_socket_get_listener(server->socket), on_accept_error);
+    return STATUS_OK;
+}
+
+enum status http_server_create(struct loop *loop, const char *address,
+                               const struct http_limits *limits, const struct http_events *events,
+                               void *arg, struct http_server **out, struct error *error)
+{
+    struct http_server *server = calloc(1, sizeof *server);
+    CHECK(server != NULL);
+    server->base = loop_event_base(loop);
+    server->events = events;
+    server->arg = arg;
+    LIST_INIT(&server->exchanges);
+    server->http = evhttp_new(server->base);
+    server->accept_again = evtimer_new(server->base, on_accept_again, server);
+    CHECK(server->http != NULL && server->accept_again != NULL);
+    const enum status status = bind_socket(server, address, error);
+    if (status != STATUS_OK) {
+        event_free(server->accept_again);
+        evhttp_free(server->http);
+        free(server);
+        return status;
+    }
+    evhttp_set_max_body_size(server->http, (ev_ssize_t)limits->body_bytes);
+    evhttp_set_max_headers_size(server->http, (ev_ssize_t)limits->header_bytes);
+    const struct timeval idle = {.tv_sec = limits->idle_ms / 1000,
+                                 .tv_usec = (suseconds_t)(limits->idle_ms % 1000) * 1000};
+    evhttp_set_timeout_tv(server->http, &idle);
+    /* All that evhttp can name, so that a wrong method gets our 405 and not its 501. */
+    evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD |
+                                                 EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
+                                                 EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
+    evhttp_set_gencb(server->http, on_http_request, server);
+    server->next = servers;
+    servers = server;
+    *out = server;
+    return STATUS_OK;
+}
+
+void http_server_destroy(struct http_server *server)
+{
+    if (!server)
+        return;
+    evhttp_free(server->http); /* on_connection_closed for every open exchange */
+    CHECK(LIST_EMPTY(&server->exchanges));
+    event_free(server->accept_again);
+    struct http_server **place = &servers;
+    while (*place != server)
+        place = &(*place)->next;
+    *place = server->next;
+    free(server);
+}
+
+void http_server_drain(struct http_server *server)
+{
+    if (server->draining)
+        return;
+    server->draining = true;
+    evhttp_del_accept_socket(server->http, server->socket);
+    server->socket = NULL;
+}
+
+uint16_t http_server_port(const struct http_server *server)
+{
+    return server->port;
+}
+
+uint32_t http_server_open_count(const struct http_server *server)
+{
+    return server->open_count;
+}

@@ -1,0 +1,395 @@
+/* Ties the parts together: worker messages to sessions, the queue, draining. */
+#include "router/router.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "router/router_internal.h"
+
+enum {
+    JOURNAL_QUEUE_RECORDS = 16384,
+    JOURNAL_BUSY_MS = 250,
+    JOURNAL_RETRY_MS = 2000,
+    HEADER_BYTES_MAX = 64 << 10,
+    FLUSH_MS = 250, /* for the last bytes to leave after draining */
+};
+
+/* ---- messages of workers ---- */
+
+/* The session a message is for; counts it as late when that is over or another attempt. */
+static struct session *find(struct router *router, uint64_t id, uint32_t attempt)
+{
+    struct session *session = session_find(router, id);
+    if (session && session->request.attempt == attempt)
+        return session;
+    metrics_add(router->metrics, METRIC_MESSAGES_LATE, 1);
+    return NULL;
+}
+
+static void on_tokens(struct router *router, worker_handle worker, const struct msg_tokens *tokens)
+{
+    for (uint32_t i = 0; i < tokens->steps.count; i++) {
+        const struct msg_step *step = &tokens->steps.items[i];
+        struct session *session = find(router, step->request, step->attempt);
+        if (!session)
+            continue;
+        const struct request_event event = {.kind = EVENT_TOKENS, .worker = worker, .step = step};
+        session_feed(session, &event);
+    }
+}
+
+/* A worker's refusal or failure as the client is to see it. code: minus a status. */
+static void explain(struct request_failure *failure, uint32_t code, struct wire_str text,
+                    const char *what)
+{
+    const enum status status = (enum status) - (int)code;
+    char reason[ERROR_TEXT_BYTES];
+    wire_str_copy(text, reason, sizeof reason);
+    if (!reason[0])
+        snprintf(reason, sizeof reason, "%s", status_sentence(status));
+    switch (status) {
+    case STATUS_INVALID:
+        request_failure_set(failure, 400, "invalid_request", "%s: %s", what, reason);
+        break;
+    case STATUS_INTERNAL:
+    case STATUS_CORRUPT:
+        request_failure_set(failure, 500, "worker_fault", "%s: %s", what, reason);
+        break;
+    default:
+        request_failure_set(failure, 503, "worker_unavailable", "%s: %s", what, reason);
+    }
+}
+
+static void on_reserved(struct router *router, worker_handle worker,
+                        const struct msg_reserved *reserved)
+{
+    struct session *session = find(router, reserved->request, reserved->attempt);
+    if (!session || session->request.decode != worker)
+        return;
+    struct request_failure failure;
+    struct request_event event = {.kind = EVENT_RESERVED, .worker = worker};
+    const enum status refusal = (enum status) - (int)reserved->refused;
+    if (refusal == STATUS_BUSY || refusal == STATUS_LIMIT) {
+        fleet_mark_full(router->fleet, worker);
+        event.kind = EVENT_REFUSED;
+    } else if (reserved->refused != 0) {
+        explain(&failure, reserved->refused, reserved->text, "The decode node refused the request");
+        event.kind = EVENT_FAILED;
+        event.failure = &failure;
+    }
+    session_feed_reserved(session, &event, reserved);
+}
+
+static void on_failed(struct router *router, worker_handle worker, const struct msg_failed *failed)
+{
+    struct session *session = find(router, failed->request, failed->attempt);
+    if (!session)
+        return;
+    struct request_failure failure;
+    explain(&failure, failed->code, failed->text, "A worker gave the request up");
+    const struct request_event event = {
+        .kind = EVENT_FAILED, .worker = worker, .failure = &failure};
+    session_feed(session, &event);
+}
+
+/* Timings are worth counting also when their request is over. */
+static void on_report(struct router *router, worker_handle worker, const struct msg_report *report)
+{
+    if (report->role == WORKER_PREFILL) {
+        metrics_observe(router->metrics, METRIC_PREFILL_TIME, (double)report->compute_us / 1e6);
+        if (report->handoff_bytes > 0) {
+            metrics_observe(router->metrics, METRIC_HANDOFF_TIME, (double)report->handoff_us / 1e6);
+            metrics_add(router->metrics, METRIC_HANDOFF_BYTES, (double)report->handoff_bytes);
+        }
+    }
+    struct session *session = session_find(router, report->request);
+    if (!session || session->request.attempt != report->attempt)
+        return;
+    const struct request_event event = {.kind = EVENT_REPORT, .worker = worker, .report = report};
+    session_feed(session, &event);
+}
+
+static void on_worker_message(void *arg, worker_handle worker, enum message_id id,
+                              const void *message)
+{
+    struct router *router = arg;
+    switch (id) {
+    case MESSAGE_ID_TOKENS:
+        on_tokens(router, worker, message);
+        break;
+    case MESSAGE_ID_RESERVED:
+        on_reserved(router, worker, message);
+        break;
+    case MESSAGE_ID_FAILED:
+        on_failed(router, worker, message);
+        break;
+    case MESSAGE_ID_REPORT:
+        on_report(router, worker, message);
+        break;
+    default:
+        CHECK(!"fleet passed on a message the router does not take");
+    }
+}
+
+/* ---- the fleet's changes ---- */
+
+static void put_worker(struct router *router, const struct fleet_worker *worker)
+{
+    struct journal_worker record = {.role = fleet_role_name(worker->role),
+                                    .state = fleet_state_name(worker->state)};
+    memcpy(record.boot_id, worker->boot_id, sizeof record.boot_id);
+    snprintf(record.node, sizeof record.node, "%s", worker->node);
+    snprintf(record.address, sizeof record.address, "%s", worker->address);
+    snprintf(record.version, sizeof record.version, "%s", worker->version);
+    snprintf(record.model, sizeof record.model, "%s", worker->identity.model);
+    snprintf(record.reason, sizeof record.reason, "%s", worker->text);
+    journal_put_worker(router->journal, &record);
+}
+
+static void on_worker_up(void *arg, const struct fleet_worker *worker)
+{
+    struct router *router = arg;
+    put_worker(router, worker);
+    loop_task_schedule(router->pump);
+}
+
+static void on_worker_down(void *arg, const struct fleet_worker *worker)
+{
+    struct router *router = arg;
+    put_worker(router, worker);
+    loop_task_schedule(router->pump); /* who waits for it may have to be told */
+    if (worker->state != FLEET_LOST)
+        return;
+    metrics_add(router->metrics, METRIC_WORKERS_LOST_TOTAL, 1);
+    struct request_failure failure;
+    request_failure_set(&failure, 503, "worker_lost",
+                        "The %s node that served this request was lost.",
+                        fleet_role_name(worker->role));
+    const struct request_event event = {
+        .kind = EVENT_WORKER_LOST, .worker = worker->handle, .failure = &failure};
+    for (uint32_t i = 0; i < router->slot_count; i++) {
+        struct session *session = router->slots[i].session;
+        if (session && session->request.state != REQUEST_ENDED &&
+            (session->request.prefill == worker->handle ||
+             session->request.decode == worker->handle))
+            session_feed(session, &event);
+    }
+}
+
+static void on_worker_heartbeat(void *arg, const struct fleet_worker *worker)
+{
+    struct router *router = arg;
+    if (worker->role == WORKER_DECODE && router->queue_count > 0)
+        loop_task_schedule(router->pump);
+}
+
+static const struct fleet_events fleet_handlers = {
+    .on_message = on_worker_message,
+    .on_up = on_worker_up,
+    .on_down = on_worker_down,
+    .on_heartbeat = on_worker_heartbeat,
+};
+
+/* ---- the queue ---- */
+
+/* The first in the queue asks for a place; the next one follows when it got its pages. */
+void router_pump_queue(struct router *router)
+{
+    while (!router->probe && !TAILQ_EMPTY(&router->queue)) {
+        const uint32_t before = router->queue_count;
+        session_place(TAILQ_FIRST(&router->queue));
+        if (router->queue_count == before)
+            return; /* still no room */
+    }
+}
+
+static void on_pump(void *arg)
+{
+    router_pump_queue(arg);
+}
+
+/* ---- HTTP ---- */
+
+static void on_http_request(void *arg, struct http_exchange *exchange,
+                            const struct http_request *request)
+{
+    routes_handle(arg, exchange, request);
+}
+
+static void on_client_gone(void *arg, void *context)
+{
+    struct session *session = context;
+    session->exchange = NULL;
+    const struct request_event event = {.kind = EVENT_CLIENT_GONE};
+    session_feed(session, &event);
+}
+
+static const struct http_events http_handlers = {.on_request = on_http_request,
+                                                 .on_gone = on_client_gone};
+
+/* ---- draining ---- */
+
+static void on_flushed(void *arg)
+{
+    loop_stop(((struct router *)arg)->loop);
+}
+
+static void stop_soon(struct router *router)
+{
+    if (router->stopping)
+        return;
+    router->stopping = true;
+    loop_timer_destroy(router->drain_timer);
+    router->drain_timer = loop_timer_create(router->loop, on_flushed, router);
+    loop_timer_start(router->drain_timer, FLUSH_MS, 0);
+}
+
+static void end_all(struct router *router)
+{
+    const struct request_event event = {.kind = EVENT_SHUTDOWN};
+    for (uint32_t i = 0; i < router->slot_count; i++) {
+        struct session *session = router->slots[i].session;
+        if (session && session->request.state != REQUEST_ENDED)
+            session_feed(session, &event);
+    }
+}
+
+static void on_drain_over(void *arg)
+{
+    struct router *router = arg;
+    LOG_INFO("the time to drain is over; %u requests end with an error", router->session_count);
+    end_all(router);
+    stop_soon(router);
+}
+
+void router_session_ended(struct router *router)
+{
+    if (router->queue_count > 0)
+        loop_task_schedule(router->pump);
+    if (router->draining && http_server_open_count(router->http) == 0)
+        stop_soon(router);
+}
+
+void router_drain(struct router *router)
+{
+    if (router->draining) {
+        loop_stop(router->loop);
+        return;
+    }
+    LOG_INFO("draining: %u requests are left", router->session_count);
+    router->draining = true;
+    http_server_drain(router->http);
+    router->drain_timer = loop_timer_create(router->loop, on_drain_over, router);
+    loop_timer_start(router->drain_timer, router->options.drain_ms, 0);
+    if (http_server_open_count(router->http) == 0)
+        stop_soon(router);
+}
+
+/* ---- making and ending ---- */
+
+static void make_slots(struct router *router)
+{
+    router->slot_count = router->options.requests_max;
+    while ((1U << router->slot_bits) < router->slot_count)
+        router->slot_bits++;
+    router->slots = calloc(router->slot_count, sizeof *router->slots);
+    CHECK(router->slots != NULL);
+    for (uint32_t i = 0; i < router->slot_count; i++)
+        router->slots[i].next_free = i + 1;
+    TAILQ_INIT(&router->queue);
+}
+
+static enum status open_journal(struct router *router, struct error *error)
+{
+    struct journal_options options = {
+        .directory = router->options.state_directory,
+        .records_max = JOURNAL_QUEUE_RECORDS,
+        .busy_ms = JOURNAL_BUSY_MS,
+        .retry_ms = JOURNAL_RETRY_MS,
+        .bytes_max = router->options.journal_bytes,
+        .requests_max = router->options.journal_requests,
+    };
+    for (int i = 0; i < 16; i++)
+        snprintf(options.router + 2 * i, 3, "%02x", router->boot_id[i]);
+    return journal_open(&options, &router->journal, error);
+}
+
+static enum status open_doors(struct router *router, struct error *error)
+{
+    const struct router_options *options = &router->options;
+    struct fleet_rules rules = {.text = text_info(router->text),
+                                .heartbeat_ms = options->heartbeat_ms,
+                                .silent_ms = options->worker_timeout_ms};
+    memcpy(rules.boot_id, router->boot_id, sizeof rules.boot_id);
+    TRY(open_journal(router, error));
+    TRY(fleet_create(router->loop, options->control, &rules, &fleet_handlers, router,
+                     &router->fleet, error));
+    const struct http_limits limits = {.body_bytes = options->body_bytes,
+                                       .header_bytes = HEADER_BYTES_MAX,
+                                       .idle_ms = options->idle_timeout_ms};
+    return http_server_create(router->loop, options->http, &limits, &http_handlers, router,
+                              &router->http, error);
+}
+
+enum status router_create(struct loop *loop, const struct text *text,
+                          const struct router_options *options, struct router **out,
+                          struct error *error)
+{
+    struct router *router = calloc(1, sizeof *router);
+    CHECK(router != NULL);
+    router->loop = loop;
+    router->text = text;
+    router->options = *options;
+    router->model_name = options->model_name ? options->model_name : text_info(text)->name;
+    router->limits = (struct request_limits){.total_ms = options->request_timeout_ms,
+                                             .reserve_ms = options->reserve_timeout_ms,
+                                             .report_ms = options->report_wait_ms};
+    router->started_s = clock_wall_ms() / 1000;
+    router->instance = random_os_u64() & 0xffffff;
+    random_os_bytes(router->boot_id, sizeof router->boot_id);
+    router->metrics = router_metrics_create();
+    router->pump = loop_task_create(loop, on_pump, router);
+    make_slots(router);
+    const enum status status = open_doors(router, error);
+    if (status != STATUS_OK) {
+        router_destroy(router);
+        return status;
+    }
+    router->pool =
+        text_pool_create(loop, options->text_threads, options->requests_max, options->text_bytes);
+    *out = router;
+    return STATUS_OK;
+}
+
+void router_destroy(struct router *router)
+{
+    if (!router)
+        return;
+    end_all(router);
+    http_server_destroy(router->http);
+    text_pool_destroy(router->pool); /* gives back sessions whose text was still out */
+    fleet_destroy(router->fleet);
+    journal_close(router->journal);
+    loop_timer_destroy(router->drain_timer);
+    loop_task_destroy(router->pump);
+    metrics_destroy(router->metrics);
+    buffer_free(&router->scratch);
+    CHECK(router->session_count == 0);
+    free(router->slots);
+    free(router);
+}
+
+uint16_t router_http_port(const struct router *router)
+{
+    return http_server_port(router->http);
+}
+
+uint16_t router_control_port(const struct router *router)
+{
+    return fleet_port(router->fleet);
+}

@@ -1,0 +1,36 @@
+/* The front door: HTTP in, two workers per request, tokens back out.
+ *
+ * The noun is `struct router`; it ties HTTP, fleet, text pool and journal together on one loop. The
+ * decisions are elsewhere: what a request does next in request.c, who serves it in placement.c.
+ * Loop thread only. */
+#ifndef BATON_ROUTER_ROUTER_H
+#define BATON_ROUTER_ROUTER_H
+
+#include "base/loop.h"
+#include "model/text/text.h"
+
+struct router;
+
+struct router_options {
+    const char *model_name; /* NULL: the model's own */
+    const char *http, *control, *state_directory;
+    uint32_t requests_max, text_threads, default_max_tokens;
+    uint64_t body_bytes, stream_bytes, text_bytes; /* text_bytes: bodies waiting for tokenising */
+    uint32_t request_timeout_ms, reserve_timeout_ms, idle_timeout_ms, report_wait_ms;
+    uint32_t heartbeat_ms, worker_timeout_ms, lease_ms, drain_ms;
+    uint64_t journal_bytes, journal_requests;
+};
+
+/* Listens on both addresses. text and the options' strings outlive the router. */
+enum status router_create(struct loop *loop, const struct text *text,
+                          const struct router_options *options, struct router **out,
+                          struct error *error);
+void router_destroy(struct router *router);
+uint16_t router_http_port(const struct router *router);
+uint16_t router_control_port(const struct router *router);
+
+/* Takes no new requests; lets running ones finish for drain_ms, ends the others with an error, then
+ * stops the loop. A second call stops it at once. */
+void router_drain(struct router *router);
+
+#endif

@@ -1,0 +1,112 @@
+/* What router.c, session.c and routes.c share. */
+#ifndef BATON_ROUTER_ROUTER_INTERNAL_H
+#define BATON_ROUTER_ROUTER_INTERNAL_H
+
+#include <sys/queue.h>
+
+#include "router/answer.h"
+#include "router/fleet.h"
+#include "router/http_server.h"
+#include "router/journal.h"
+#include "router/openai_response.h"
+#include "router/request.h"
+#include "router/router.h"
+#include "router/router_metrics.h"
+#include "router/text_pool.h"
+
+/* A client's request from its acceptance to its end. `request` decides, the session does. */
+struct session {
+    struct router *router;
+    uint32_t slot;
+    struct request request;
+    struct http_exchange *exchange; /* NULL once answered or gone */
+    char client_id[HTTP_REQUEST_ID_BYTES];
+    enum openai_endpoint endpoint;
+
+    /* On the text thread between submit and done; the loop thread's otherwise. */
+    struct text_job job;
+    struct openai_rules rules;
+    struct buffer body;
+    struct openai_request parsed;
+    struct openai_error parse_error;
+    enum status job_status;
+    /* Its result once it is back: PENDING before. INVALID: parse_error is what the client gets. */
+    enum status parse_status;
+    bool job_out; /* the text thread has it: it must not be freed */
+
+    struct openai_head head;
+    struct answer answer;
+    bool has_answer, stream_begun, role_sent;
+    uint64_t last_token_ns;
+    int http_status; /* said to the client; 0 for none yet */
+    const char *outcome;
+
+    struct loop_timer *timer;
+    uint64_t timer_ns; /* deadline the timer is set for */
+    bool queued;
+    TAILQ_ENTRY(session) queue_link;
+};
+
+struct session_slot {
+    struct session *session; /* NULL: free */
+    uint64_t generation;
+    uint32_t next_free;
+};
+
+struct router {
+    struct loop *loop;
+    const struct text *text;
+    struct router_options options;
+    const char *model_name;
+    struct request_limits limits;
+    uint64_t instance; /* top bits of request ids, drawn at start */
+    uint8_t boot_id[16];
+
+    struct http_server *http;
+    struct fleet *fleet;
+    struct text_pool *pool;
+    struct journal *journal;
+    struct metrics *metrics;
+    struct journal_stats journal_told; /* what metrics have of it already */
+    uint64_t started_s;                /* seconds since 1970 */
+
+    struct session_slot *slots;
+    uint32_t slot_count, slot_bits, first_free, session_count;
+    TAILQ_HEAD(, session) queue; /* QUEUED requests in their order */
+    uint32_t queue_count;
+    struct session *probe; /* the one request from the queue that is being reserved */
+    struct loop_task *pump;
+
+    struct buffer scratch; /* for what is being written */
+    bool draining, stopping;
+    struct loop_timer *drain_timer;
+};
+
+/* session.c */
+void session_start(struct router *router, enum openai_endpoint endpoint,
+                   struct http_exchange *exchange, const struct http_request *request);
+/* Feeds one event and carries out what follows; the session may be gone afterwards. */
+void session_feed(struct session *session, const struct request_event *event);
+/* The same for EVENT_RESERVED, whose message goes on to the prefill node. */
+void session_feed_reserved(struct session *session, const struct request_event *event,
+                           const struct msg_reserved *reserved);
+/* Looks for workers again, for the first in the queue. */
+void session_place(struct session *session);
+struct session *session_find(const struct router *router, uint64_t id);
+
+/* session_answer.c: what the client sees. */
+/* Streams or gathers; true when a stop string was met or the client takes too little (*slow_out).
+ */
+bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out);
+void session_finish(struct session *session);
+void session_fail(struct session *session);
+
+/* router.c */
+void router_pump_queue(struct router *router);
+void router_session_ended(struct router *router);
+
+/* routes.c */
+void routes_handle(struct router *router, struct http_exchange *exchange,
+                   const struct http_request *request);
+
+#endif

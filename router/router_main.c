@@ -1,0 +1,189 @@
+/* The daemon baton-router: options, signals, and telling whoever started it how it went. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "router/router.h"
+
+struct options {
+    const char *model;
+    uint32_t notify_fd;
+    struct router_options router;
+};
+
+#define AT(field)        offsetof(struct options, field)
+#define ROUTER_AT(field) offsetof(struct options, router.field)
+
+/* clang-format off */
+static const struct config_row rows[] = {
+    {"model", CONFIG_TEXT, AT(model), NULL, "FILE",
+     "GGUF file of the model; only its metadata and tokenizer are read", 0, 0},
+    {"model-name", CONFIG_TEXT, ROUTER_AT(model_name), NULL, "NAME",
+     "model id clients see (default: the file's general.name)", 0, 0},
+    {"http", CONFIG_TEXT, ROUTER_AT(http), "127.0.0.1:8000", "ADDR:PORT",
+     "where clients connect; port 0 picks one", 0, 0},
+    {"control", CONFIG_TEXT, ROUTER_AT(control), "127.0.0.1:7700", "ADDR:PORT",
+     "where workers connect; port 0 picks one", 0, 0},
+    {"state-dir", CONFIG_TEXT, ROUTER_AT(state_directory), NULL, "DIR",
+     "where the journal is kept (default: $STATE_DIRECTORY, else ./baton-state)", 0, 0},
+    {"max-requests", CONFIG_U32, ROUTER_AT(requests_max), "1024", "N",
+     "requests at once, the queued ones included", 1, 65536},
+    {"text-threads", CONFIG_U32, ROUTER_AT(text_threads), "1", "N",
+     "threads for JSON, chat templates and tokenising", 1, 64},
+    {"default-max-tokens", CONFIG_U32, ROUTER_AT(default_max_tokens), "0", "N",
+     "length of a chat answer when the client sets none; 0: all the room there is", 0, 1e9},
+    {"max-body", CONFIG_BYTES, ROUTER_AT(body_bytes), "8M", "BYTES",
+     "largest request body", 1024, 1u << 30},
+    {"stream-buffer", CONFIG_BYTES, ROUTER_AT(stream_bytes), "1M", "BYTES",
+     "unsent bytes of a stream before its slow reader is dropped", 4096, 1u << 30},
+    {"text-buffer", CONFIG_BYTES, ROUTER_AT(text_bytes), "64M", "BYTES",
+     "request bodies that may wait to be tokenised, together", 1 << 20, 1e11},
+    {"request-timeout", CONFIG_MS, ROUTER_AT(request_timeout_ms), "600s", "TIME",
+     "from a request's acceptance to the end of its answer", 1, 86400000},
+    {"reserve-timeout", CONFIG_MS, ROUTER_AT(reserve_timeout_ms), "5s", "TIME",
+     "for a decode node's answer to a reservation", 1, 600000},
+    {"idle-timeout", CONFIG_MS, ROUTER_AT(idle_timeout_ms), "60s", "TIME",
+     "a client connection without a byte read or written is closed", 100, 3600000},
+    {"report-wait", CONFIG_MS, ROUTER_AT(report_wait_ms), "50", "TIME",
+     "for the workers' timings after the last token, when asked for", 0, 10000},
+    {"heartbeat", CONFIG_MS, ROUTER_AT(heartbeat_ms), "500", "TIME",
+     "how often workers are asked to report", 10, 60000},
+    {"worker-timeout", CONFIG_MS, ROUTER_AT(worker_timeout_ms), "3s", "TIME",
+     "a silent worker counts as lost", 50, 600000},
+    {"lease", CONFIG_MS, ROUTER_AT(lease_ms), "30s", "TIME",
+     "a decode node keeps reserved pages this long for the prefill node to come", 100, 600000},
+    {"drain", CONFIG_MS, ROUTER_AT(drain_ms), "5s", "TIME",
+     "on SIGTERM, time for running requests before they end with an error", 0, 3600000},
+    {"journal-bytes", CONFIG_BYTES, ROUTER_AT(journal_bytes), "1G", "BYTES",
+     "largest size of the journal file", 1 << 16, 1e13},
+    {"journal-requests", CONFIG_U64, ROUTER_AT(journal_requests), "200000", "N",
+     "requests kept in the journal", 1, 1e12},
+    {"notify-fd", CONFIG_U32, AT(notify_fd), "0", "FD",
+     "descriptor that is told HTTP=, CONTROL=, READY=1 or FAILED=; 0: none", 0, 65535},
+};
+/* clang-format on */
+
+static const struct config_command command = {
+    .program = "baton-router",
+    .summary = "Speaks the OpenAI HTTP API and sends requests to prefill and decode nodes.",
+    .examples = "  baton-router --model model.gguf\n"
+                "  baton-router --model model.gguf --http 0.0.0.0:8000 --control 10.0.0.1:7700\n",
+    .rows = rows,
+    .row_count = sizeof rows / sizeof rows[0],
+};
+
+/* Whole lines; a reader that is gone does not matter. */
+static void notify(const struct options *options, const char *text)
+{
+    if (options->notify_fd == 0)
+        return;
+    size_t left = strlen(text);
+    while (left > 0) {
+        const ssize_t written = write((int)options->notify_fd, text, left);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return;
+        text += written;
+        left -= (size_t)written;
+    }
+}
+
+static int fail(const struct options *options, const struct error *error)
+{
+    char line[ERROR_TEXT_BYTES + 16];
+    snprintf(line, sizeof line, "FAILED=%s\n", error->text);
+    notify(options, line);
+    fprintf(stderr, "baton-router: %s\n", error->text);
+    return 1;
+}
+
+/* host of "host:port" with the port that was taken. */
+static void tell_address(const struct options *options, const char *key, const char *address,
+                         uint16_t port)
+{
+    char line[512];
+    const int host_bytes = (int)(strrchr(address, ':') - address);
+    snprintf(line, sizeof line, "%s=%.*s:%u\n", key, host_bytes, address, port);
+    notify(options, line);
+}
+
+/* Every client and worker is a descriptor: take as many as the system allows. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        LOG_WARN("the limit on open files stays at its default: %s", strerror(errno));
+}
+
+static void on_stop_signal(void *arg)
+{
+    router_drain(arg);
+}
+
+static int serve(const struct options *options, const struct text *text)
+{
+    struct error error;
+    struct loop *loop = loop_create();
+    struct router *router;
+    if (router_create(loop, text, &options->router, &router, &error) != STATUS_OK) {
+        loop_destroy(loop);
+        return fail(options, &error);
+    }
+    struct loop_signal *terminate = loop_signal_create(loop, SIGTERM, on_stop_signal, router);
+    struct loop_signal *interrupt = loop_signal_create(loop, SIGINT, on_stop_signal, router);
+    tell_address(options, "HTTP", options->router.http, router_http_port(router));
+    tell_address(options, "CONTROL", options->router.control, router_control_port(router));
+    notify(options, "READY=1\n");
+    LOG_INFO("model %s, HTTP on port %u, workers on port %u",
+             options->router.model_name ? options->router.model_name : text_info(text)->name,
+             router_http_port(router), router_control_port(router));
+    loop_run(loop);
+    loop_signal_destroy(terminate);
+    loop_signal_destroy(interrupt);
+    router_destroy(router);
+    loop_destroy(loop);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    int first_operand;
+    switch (config_parse(&command, argc, argv, &options, &first_operand)) {
+    case CONFIG_EXIT_OK:
+        return 0;
+    case CONFIG_EXIT_USAGE:
+        return 2;
+    case CONFIG_RUN:
+        break;
+    }
+    log_init("router", LOG_LEVEL_INFO);
+    signal(SIGPIPE, SIG_IGN);
+    raise_descriptor_limit();
+    if (!options.router.state_directory)
+        options.router.state_directory =
+            getenv("STATE_DIRECTORY") ? getenv("STATE_DIRECTORY") : "baton-state";
+    struct error error;
+    if (!options.model) {
+        error_set(&error, STATUS_INVALID, "--model FILE is missing");
+        fail(&options, &error);
+        return 2;
+    }
+    struct text *text;
+    if (text_open(options.model, &text, &error) != STATUS_OK)
+        return fail(&options, &error);
+    const int code = serve(&options, text);
+    text_close(text);
+    return code;
+}

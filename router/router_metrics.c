@@ -1,0 +1,140 @@
+#include "router/router_metrics.h"
+
+#include "base/check.h"
+
+/* Seconds. The classic ones begin too coarse for small models. */
+static const double latency_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08,
+                                        0.1,   0.15,   0.25,  0.5,  0.75, 1,    2.5,  5,
+                                        7.5,   10,     20,    40,   80,   160,  640,  0};
+static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.075,
+                                      0.1,   0.15,   0.2,   0.3,  0.4,   0.5,   0.75, 1,
+                                      2.5,   5,      10,    20,   40,    80,    0};
+
+#define REQUESTS          "baton_requests_total"
+#define REQUESTS_HELP     "Requests to the completion endpoints that ended, by class of answer."
+#define FINISH            "baton_request_finish_total"
+#define FINISH_HELP       "Requests that reached a worker or its queue and ended, by how."
+#define PLACED            "baton_placements_total"
+#define PLACED_HELP       "Decisions of placement, by their reason."
+#define WORKERS           "baton_workers"
+#define WORKERS_HELP      "Workers known, by role and state."
+#define PAGES_FREE        "baton_kv_pages_free"
+#define PAGES_FREE_HELP   "KV pages free on workers that are up."
+#define PAGES_ALL         "baton_kv_pages"
+#define PAGES_ALL_HELP    "KV pages of workers that are up."
+#define PAGES_MOVING      "baton_kv_pages_handoff"
+#define PAGES_MOVING_HELP "KV pages granted to, moving in or pinned by hand-offs."
+
+/* A series of a family with labels. */
+#define SERIES(family, kind, labels)                                                               \
+    {                                                                                              \
+        family, labels, kind, family##_HELP, NULL                                                  \
+    }
+
+/* clang-format off */
+static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
+    [METRIC_REQUESTS_OK] =
+        SERIES(REQUESTS, METRIC_COUNTER, "code=\"2xx\""),
+    [METRIC_REQUESTS_BAD] =
+        SERIES(REQUESTS, METRIC_COUNTER, "code=\"4xx\""),
+    [METRIC_REQUESTS_FAULT] =
+        SERIES(REQUESTS, METRIC_COUNTER, "code=\"5xx\""),
+    [METRIC_REQUESTS_CANCELLED] =
+        SERIES(REQUESTS, METRIC_COUNTER, "code=\"none\""),
+    [METRIC_FINISH_STOP] =
+        SERIES(FINISH, METRIC_COUNTER, "reason=\"stop\""),
+    [METRIC_FINISH_LENGTH] =
+        SERIES(FINISH, METRIC_COUNTER, "reason=\"length\""),
+    [METRIC_FINISH_STOP_STRING] =
+        SERIES(FINISH, METRIC_COUNTER, "reason=\"stop_string\""),
+    [METRIC_FINISH_ERROR] =
+        SERIES(FINISH, METRIC_COUNTER, "reason=\"error\""),
+    [METRIC_FINISH_CANCELLED] =
+        SERIES(FINISH, METRIC_COUNTER, "reason=\"cancelled\""),
+    [METRIC_PLACED_PAIR] =
+        SERIES(PLACED, METRIC_COUNTER, "reason=\"pair\""),
+    [METRIC_PLACED_LOCAL] =
+        SERIES(PLACED, METRIC_COUNTER, "reason=\"local\""),
+    [METRIC_PLACED_ONE_TOKEN] =
+        SERIES(PLACED, METRIC_COUNTER, "reason=\"one_token\""),
+    [METRIC_PLACED_NO_DECODE] =
+        SERIES(PLACED, METRIC_COUNTER, "reason=\"no_decode\""),
+    [METRIC_PLACED_FULL] =
+        SERIES(PLACED, METRIC_COUNTER, "reason=\"full\""),
+    [METRIC_PLACED_TOO_LONG] =
+        SERIES(PLACED, METRIC_COUNTER, "reason=\"too_long\""),
+    [METRIC_INFLIGHT] = {"baton_requests_inflight", NULL, METRIC_GAUGE,
+        "Requests accepted and not yet ended.", NULL},
+    [METRIC_QUEUED] = {"baton_requests_queued", NULL, METRIC_GAUGE,
+        "Requests that wait for room on a decode node.", NULL},
+    [METRIC_PROMPT_TOKENS] = {"baton_prompt_tokens_total", NULL, METRIC_COUNTER,
+        "Prompt tokens of requests handed to workers.", NULL},
+    [METRIC_OUTPUT_TOKENS] = {"baton_output_tokens_total", NULL, METRIC_COUNTER,
+        "Tokens accepted from workers.", NULL},
+    [METRIC_TTFT] = {"baton_time_to_first_token_seconds", NULL, METRIC_HISTOGRAM,
+        "Request received to first token.", latency_bounds},
+    [METRIC_ITL] = {"baton_inter_token_latency_seconds", NULL, METRIC_HISTOGRAM,
+        "Gap between two tokens of one answer.", token_bounds},
+    [METRIC_TPOT] = {"baton_time_per_output_token_seconds", NULL, METRIC_HISTOGRAM,
+        "First token to last, over the tokens behind the first.", token_bounds},
+    [METRIC_REQUEST_TIME] = {"baton_request_duration_seconds", NULL, METRIC_HISTOGRAM,
+        "Request received to the end of its answer.", latency_bounds},
+    [METRIC_QUEUE_TIME] = {"baton_queue_time_seconds", NULL, METRIC_HISTOGRAM,
+        "Request received to its pages being reserved.", latency_bounds},
+    [METRIC_PREFILL_TIME] = {"baton_prefill_time_seconds", NULL, METRIC_HISTOGRAM,
+        "First chunk to first token, as prefill nodes report.", latency_bounds},
+    [METRIC_HANDOFF_TIME] = {"baton_handoff_time_seconds", NULL, METRIC_HISTOGRAM,
+        "First page sent to all landed, as prefill nodes report.", latency_bounds},
+    [METRIC_HANDOFF_BYTES] = {"baton_handoff_bytes_total", NULL, METRIC_COUNTER,
+        "KV bytes handed from prefill to decode nodes.", NULL},
+    [METRIC_WORKERS_PREFILL_UP] =
+        SERIES(WORKERS, METRIC_GAUGE, "role=\"prefill\",state=\"up\""),
+    [METRIC_WORKERS_PREFILL_DRAINING] =
+        SERIES(WORKERS, METRIC_GAUGE, "role=\"prefill\",state=\"draining\""),
+    [METRIC_WORKERS_PREFILL_LOST] =
+        SERIES(WORKERS, METRIC_GAUGE, "role=\"prefill\",state=\"lost\""),
+    [METRIC_WORKERS_DECODE_UP] =
+        SERIES(WORKERS, METRIC_GAUGE, "role=\"decode\",state=\"up\""),
+    [METRIC_WORKERS_DECODE_DRAINING] =
+        SERIES(WORKERS, METRIC_GAUGE, "role=\"decode\",state=\"draining\""),
+    [METRIC_WORKERS_DECODE_LOST] =
+        SERIES(WORKERS, METRIC_GAUGE, "role=\"decode\",state=\"lost\""),
+    [METRIC_PAGES_FREE_PREFILL] =
+        SERIES(PAGES_FREE, METRIC_GAUGE, "role=\"prefill\""),
+    [METRIC_PAGES_FREE_DECODE] =
+        SERIES(PAGES_FREE, METRIC_GAUGE, "role=\"decode\""),
+    [METRIC_PAGES_TOTAL_PREFILL] =
+        SERIES(PAGES_ALL, METRIC_GAUGE, "role=\"prefill\""),
+    [METRIC_PAGES_TOTAL_DECODE] =
+        SERIES(PAGES_ALL, METRIC_GAUGE, "role=\"decode\""),
+    [METRIC_PAGES_HANDOFF_PREFILL] =
+        SERIES(PAGES_MOVING, METRIC_GAUGE, "role=\"prefill\""),
+    [METRIC_PAGES_HANDOFF_DECODE] =
+        SERIES(PAGES_MOVING, METRIC_GAUGE, "role=\"decode\""),
+    [METRIC_WORKERS_LOST_TOTAL] = {"baton_workers_lost_total", NULL, METRIC_COUNTER,
+        "Workers whose link was lost.", NULL},
+    [METRIC_TOKENS_OVERTAKEN] = {"baton_tokens_overtaken_total", NULL, METRIC_COUNTER,
+        "Tokens that came before an earlier one and were held for it.", NULL},
+    [METRIC_TOKENS_DUPLICATE] = {"baton_tokens_duplicate_total", NULL, METRIC_COUNTER,
+        "Tokens that came again and were dropped.", NULL},
+    [METRIC_MESSAGES_LATE] = {"baton_messages_late_total", NULL, METRIC_COUNTER,
+        "Worker messages for a request that had ended.", NULL},
+    [METRIC_SLOW_READERS] = {"baton_slow_readers_total", NULL, METRIC_COUNTER,
+        "Streams dropped because their client took too little.", NULL},
+    [METRIC_JOURNAL_WRITTEN] = {"baton_journal_records_total", NULL, METRIC_COUNTER,
+        "Journal records written.", NULL},
+    [METRIC_JOURNAL_DROPPED] = {"baton_journal_dropped_total", NULL, METRIC_COUNTER,
+        "Journal records that could not be written.", NULL},
+    [METRIC_JOURNAL_DAMAGED] = {"baton_journal_damaged_total", NULL, METRIC_COUNTER,
+        "Damaged journal files moved aside.", NULL},
+    [METRIC_JOURNAL_HEALTHY] = {"baton_journal_healthy", NULL, METRIC_GAUGE,
+        "1 while the journal can be written.", NULL},
+    [METRIC_JOURNAL_BYTES] = {"baton_journal_bytes", NULL, METRIC_GAUGE,
+        "Size of the journal and its write-ahead log.", NULL},
+};
+/* clang-format on */
+
+struct metrics *router_metrics_create(void)
+{
+    return metrics_create(rows, ARRAY_COUNT(rows));
+}

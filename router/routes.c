@@ -1,0 +1,273 @@
+/* Which path answers to which method, and the small read-only answers. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "router/router_internal.h"
+
+static void reply_buffer(struct http_exchange *exchange, int status, const char *content_type,
+                         const struct buffer *body)
+{
+    const struct http_reply reply = {.status = status,
+                                     .content_type = content_type,
+                                     .body = body->data,
+                                     .body_bytes = body->size,
+                                     .retry_after_s = status == 503 ? 1 : 0};
+    http_reply(exchange, &reply);
+}
+
+static void reply_error(struct http_exchange *exchange, int status, const char *code,
+                        const char *allow, const char *message)
+{
+    struct openai_error error;
+    openai_error_set(&error, status, NULL, code, "%s", message);
+    struct buffer body = {0};
+    openai_error_write(&error, &body);
+    const struct http_reply reply = {.status = status,
+                                     .content_type = "application/json",
+                                     .body = body.data,
+                                     .body_bytes = body.size,
+                                     .retry_after_s = status == 503 ? 1 : 0,
+                                     .allow = allow};
+    http_reply(exchange, &reply);
+    buffer_free(&body);
+}
+
+static void get_health(struct router *router, struct http_exchange *exchange,
+                       const struct http_request *request)
+{
+    const uint32_t prefill = fleet_count(router->fleet, WORKER_PREFILL, FLEET_UP);
+    const uint32_t decode = fleet_count(router->fleet, WORKER_DECODE, FLEET_UP);
+    const bool serving = decode > 0 && !router->draining;
+    struct buffer *out = &router->scratch;
+    buffer_clear(out);
+    struct json_writer writer;
+    json_writer_init(&writer, out);
+    json_open_object(&writer);
+    json_key(&writer, "status");
+    json_put_text(&writer, serving ? "ok" : router->draining ? "draining" : "waiting");
+    json_key(&writer, "prefill");
+    json_put_u64(&writer, prefill);
+    json_key(&writer, "decode");
+    json_put_u64(&writer, decode);
+    json_close_object(&writer);
+    reply_buffer(exchange, serving ? 200 : 503, "application/json", out);
+}
+
+static void get_models(struct router *router, struct http_exchange *exchange,
+                       const struct http_request *request)
+{
+    struct buffer *out = &router->scratch;
+    buffer_clear(out);
+    struct json_writer writer;
+    json_writer_init(&writer, out);
+    json_open_object(&writer);
+    json_key(&writer, "object");
+    json_put_text(&writer, "list");
+    json_key(&writer, "data");
+    json_open_array(&writer);
+    json_open_object(&writer);
+    json_key(&writer, "id");
+    json_put_text(&writer, router->model_name);
+    json_key(&writer, "object");
+    json_put_text(&writer, "model");
+    json_key(&writer, "created");
+    json_put_u64(&writer, router->started_s);
+    json_key(&writer, "owned_by");
+    json_put_text(&writer, "baton");
+    json_key(&writer, "root");
+    json_put_text(&writer, router->model_name);
+    json_key(&writer, "parent");
+    json_put_null(&writer);
+    json_key(&writer, "max_model_len");
+    json_put_u64(&writer, fleet_context_tokens(router->fleet));
+    json_close_object(&writer);
+    json_close_array(&writer);
+    json_close_object(&writer);
+    reply_buffer(exchange, 200, "application/json", out);
+}
+
+static void get_version(struct router *router, struct http_exchange *exchange,
+                        const struct http_request *request)
+{
+    static const char body[] = "{\"version\":\"" BATON_VERSION "\"}";
+    http_reply_json(exchange, 200, body, sizeof body - 1);
+}
+
+static void put_worker(struct json_writer *writer, const struct fleet_worker *worker,
+                       uint64_t now_ns)
+{
+    json_open_object(writer);
+    json_key(writer, "name");
+    json_put_text(writer, worker->node);
+    json_key(writer, "role");
+    json_put_text(writer, fleet_role_name(worker->role));
+    json_key(writer, "state");
+    json_put_text(writer, fleet_state_name(worker->state));
+    json_key(writer, "reason");
+    json_put_text(writer, worker->text[0] ? worker->text : NULL);
+    json_key(writer, "address");
+    json_put_text(writer, worker->address);
+    json_key(writer, "version");
+    json_put_text(writer, worker->version);
+    json_key(writer, "pairs_as");
+    json_put_u64(writer, worker->kind);
+    json_key(writer, "state_seconds");
+    json_put_number(writer, (double)(now_ns - worker->since_ns) / NS_PER_S, 6);
+    json_key(writer, "running");
+    json_put_u64(writer, worker->running);
+    json_key(writer, "waiting");
+    json_put_u64(writer, worker->waiting);
+    json_key(writer, "inflight_tokens");
+    json_put_u64(writer, worker->inflight_tokens);
+    json_key(writer, "pages_free");
+    json_put_u64(writer, worker->pages_free);
+    json_key(writer, "pages_total");
+    json_put_u64(writer, worker->pages_total);
+    json_key(writer, "pages_handoff");
+    json_put_u64(writer, worker->pages_handoff);
+    json_key(writer, "tokens_per_s");
+    json_put_number(writer, worker->tokens_per_s, 6);
+    json_close_object(writer);
+}
+
+static void get_workers(struct router *router, struct http_exchange *exchange,
+                        const struct http_request *request)
+{
+    struct buffer *out = &router->scratch;
+    buffer_clear(out);
+    struct json_writer writer;
+    json_writer_init(&writer, out);
+    json_open_object(&writer);
+    json_key(&writer, "workers");
+    json_open_array(&writer);
+    const struct fleet_worker *worker;
+    for (uint32_t i = 0; (worker = fleet_at(router->fleet, i)) != NULL; i++)
+        put_worker(&writer, worker, loop_now_ns(router->loop));
+    json_close_array(&writer);
+    json_close_object(&writer);
+    reply_buffer(exchange, 200, "application/json", out);
+}
+
+/* Gauges that are read when somebody asks. */
+static void refresh_metrics(struct router *router)
+{
+    static const enum router_metric workers[2][3] = {
+        {METRIC_WORKERS_PREFILL_UP, METRIC_WORKERS_PREFILL_DRAINING, METRIC_WORKERS_PREFILL_LOST},
+        {METRIC_WORKERS_DECODE_UP, METRIC_WORKERS_DECODE_DRAINING, METRIC_WORKERS_DECODE_LOST},
+    };
+    struct metrics *metrics = router->metrics;
+    double pages_free[2] = {0}, pages_total[2] = {0}, pages_handoff[2] = {0};
+    const struct fleet_worker *worker;
+    for (uint32_t i = 0; (worker = fleet_at(router->fleet, i)) != NULL; i++) {
+        if (worker->state != FLEET_UP)
+            continue;
+        const int role = worker->role == WORKER_PREFILL ? 0 : 1;
+        pages_free[role] += worker->pages_free;
+        pages_total[role] += worker->pages_total;
+        pages_handoff[role] += worker->pages_handoff;
+    }
+    for (uint32_t role = 0; role < 2; role++) {
+        const enum worker_role name = role == 0 ? WORKER_PREFILL : WORKER_DECODE;
+        metrics_set(metrics, workers[role][0], fleet_count(router->fleet, name, FLEET_UP));
+        metrics_set(metrics, workers[role][1], fleet_count(router->fleet, name, FLEET_DRAINING));
+        metrics_set(metrics, workers[role][2], fleet_count(router->fleet, name, FLEET_LOST));
+        metrics_set(metrics, METRIC_PAGES_FREE_PREFILL + role, pages_free[role]);
+        metrics_set(metrics, METRIC_PAGES_TOTAL_PREFILL + role, pages_total[role]);
+        metrics_set(metrics, METRIC_PAGES_HANDOFF_PREFILL + role, pages_handoff[role]);
+    }
+    metrics_set(metrics, METRIC_INFLIGHT, router->session_count);
+    metrics_set(metrics, METRIC_QUEUED, router->queue_count);
+    const struct journal_stats stats = journal_stats(router->journal);
+    struct journal_stats *told = &router->journal_told;
+    metrics_add(metrics, METRIC_JOURNAL_WRITTEN, (double)(stats.written - told->written));
+    metrics_add(metrics, METRIC_JOURNAL_DROPPED, (double)(stats.dropped - told->dropped));
+    metrics_add(metrics, METRIC_JOURNAL_DAMAGED, (double)(stats.damaged - told->damaged));
+    metrics_set(metrics, METRIC_JOURNAL_HEALTHY, stats.healthy);
+    metrics_set(metrics, METRIC_JOURNAL_BYTES, (double)stats.bytes);
+    *told = stats;
+}
+
+static void get_metrics(struct router *router, struct http_exchange *exchange,
+                        const struct http_request *request)
+{
+    refresh_metrics(router);
+    struct buffer *out = &router->scratch;
+    buffer_clear(out);
+    metrics_expose(router->metrics, out);
+    reply_buffer(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", out);
+}
+
+static bool is_json(const char *content_type)
+{
+    static const char json[] = "application/json";
+    if (!content_type)
+        return true;
+    if (strncasecmp(content_type, json, sizeof json - 1) != 0)
+        return false;
+    const char behind = content_type[sizeof json - 1];
+    return behind == '\0' || behind == ';' || behind == ' ';
+}
+
+static void post(struct router *router, enum openai_endpoint endpoint,
+                 struct http_exchange *exchange, const struct http_request *request)
+{
+    if (router->draining) {
+        metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
+        reply_error(exchange, 503, "shutting_down", NULL, "The server is shutting down.");
+    } else if (!is_json(request->content_type)) {
+        metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
+        reply_error(exchange, 400, "bad_content_type", NULL,
+                    "The Content-Type must be application/json.");
+    } else {
+        session_start(router, endpoint, exchange, request);
+    }
+}
+
+static void post_completions(struct router *router, struct http_exchange *exchange,
+                             const struct http_request *request)
+{
+    post(router, OPENAI_COMPLETIONS, exchange, request);
+}
+
+static void post_chat(struct router *router, struct http_exchange *exchange,
+                      const struct http_request *request)
+{
+    post(router, OPENAI_CHAT, exchange, request);
+}
+
+static const struct {
+    const char *path;
+    enum http_method method;
+    void (*handle)(struct router *router, struct http_exchange *exchange,
+                   const struct http_request *request);
+} routes[] = {
+    {"/health", HTTP_GET, get_health},
+    {"/metrics", HTTP_GET, get_metrics},
+    {"/version", HTTP_GET, get_version},
+    {"/workers", HTTP_GET, get_workers},
+    {"/v1/models", HTTP_GET, get_models},
+    {"/v1/completions", HTTP_POST, post_completions},
+    {"/v1/chat/completions", HTTP_POST, post_chat},
+};
+
+void routes_handle(struct router *router, struct http_exchange *exchange,
+                   const struct http_request *request)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(routes); i++) {
+        if (strcmp(routes[i].path, request->path) != 0)
+            continue;
+        if (routes[i].method == request->method) {
+            routes[i].handle(router, exchange, request);
+            return;
+        }
+        const char *allow = routes[i].method == HTTP_GET ? "GET, HEAD" : "POST";
+        reply_error(exchange, 405, "method_not_allowed", allow,
+                    routes[i].method == HTTP_GET ? "This path answers to GET."
+                                                 : "This path answers to POST.");
+        return;
+    }
+    reply_error(exchange, 404, "not_found", NULL, "There is nothing at this path.");
+}

@@ -1,0 +1,540 @@
+/* A session's life: the request machine's events in, its actions carried out. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "router/router_internal.h"
+
+/* Bits of a request id that count requests of one router instance. */
+enum { ID_COUNTER_BITS = 40 };
+
+static uint64_t now_ns(const struct session *session)
+{
+    return loop_now_ns(session->router->loop);
+}
+
+/* ---- journal and metrics ---- */
+
+static void copy_node(const struct session *session, worker_handle handle,
+                      char out[JOURNAL_NAME_BYTES])
+{
+    const struct fleet_worker *worker = fleet_find(session->router->fleet, handle);
+    snprintf(out, JOURNAL_NAME_BYTES, "%s", worker ? worker->node : "");
+}
+
+static void put_journal(struct session *session)
+{
+    const struct request *request = &session->request;
+    struct journal_request record = {
+        .id = request->id,
+        .endpoint = session->endpoint == OPENAI_CHAT ? "chat" : "completions",
+        .state = request_state_name(request->state),
+        .prompt_tokens = request->prompt_tokens,
+        .max_tokens = request->max_tokens,
+        .output_tokens = session->has_answer ? session->answer.token_count : 0,
+        .outcome = session->outcome,
+        .http_status = session->http_status,
+    };
+    snprintf(record.client_id, sizeof record.client_id, "%s", session->client_id);
+    copy_node(session, request->prefill, record.prefill);
+    copy_node(session, request->decode, record.decode);
+    if (request->times.first_ns > 0)
+        record.first_token_us = (request->times.first_ns - request->times.accepted_ns) / NS_PER_US;
+    if (request->state == REQUEST_ENDED) {
+        record.duration_us = (request->times.ended_ns - request->times.accepted_ns) / NS_PER_US;
+        snprintf(record.reason, sizeof record.reason, "%s",
+                 session->parse_status == STATUS_INVALID ? session->parse_error.message
+                                                         : request->failure.text);
+    }
+    journal_put_request(session->router->journal, &record);
+}
+
+static void measure_end(struct session *session)
+{
+    struct metrics *metrics = session->router->metrics;
+    const struct request_times *times = &session->request.times;
+    const int status = session->http_status;
+    metrics_add(metrics,
+                status == 0    ? METRIC_REQUESTS_CANCELLED
+                : status < 400 ? METRIC_REQUESTS_OK
+                : status < 500 ? METRIC_REQUESTS_BAD
+                               : METRIC_REQUESTS_FAULT,
+                1);
+    metrics_observe(metrics, METRIC_REQUEST_TIME,
+                    (double)(times->ended_ns - times->accepted_ns) / NS_PER_S);
+    metrics_add(metrics, METRIC_TOKENS_OVERTAKEN, session->request.overtaken);
+    metrics_add(metrics, METRIC_TOKENS_DUPLICATE, session->request.duplicates);
+    if (times->reserved_ns > 0)
+        metrics_observe(metrics, METRIC_QUEUE_TIME,
+                        (double)(times->reserved_ns - times->accepted_ns) / NS_PER_S);
+    const uint32_t tokens = session->has_answer ? session->answer.token_count : 0;
+    if (tokens > 1 && times->last_ns > times->first_ns)
+        metrics_observe(metrics, METRIC_TPOT,
+                        (double)(times->last_ns - times->first_ns) / NS_PER_S / (tokens - 1));
+}
+
+static void measure_outcome(struct session *session, enum router_metric metric, const char *outcome)
+{
+    session->outcome = outcome;
+    metrics_add(session->router->metrics, metric, 1);
+}
+
+/* ---- messages to workers ---- */
+
+static void fill_job(struct session *session, struct msg_job *job)
+{
+    const struct openai_request *parsed = &session->parsed;
+    const uint64_t now = now_ns(session), deadline = session->request.total_deadline_ns;
+    *job = (struct msg_job){
+        .request = session->request.id,
+        .attempt = session->request.attempt,
+        .remaining_ms = deadline > now ? (uint32_t)((deadline - now) / NS_PER_MS) : 0,
+        .prompt_count = (uint32_t)parsed->prompt.count,
+        .tokens = {parsed->prompt.ids, (uint32_t)parsed->prompt.count},
+        .max_tokens = parsed->max_tokens,
+        .min_tokens = parsed->min_tokens,
+        .ignore_eos = parsed->ignore_eos,
+        .stop_ids = {parsed->stop_ids, parsed->stop_id_count},
+        .sampling = {.temperature = parsed->temperature,
+                     .top_p = parsed->top_p,
+                     .min_p = parsed->min_p,
+                     .top_k = parsed->top_k,
+                     .seed = parsed->seed,
+                     .logprobs = parsed->logprobs,
+                     .top_logprobs = parsed->top_logprobs},
+    };
+}
+
+/* What a worker is told before anything of the request may come back from it. */
+static enum status send_reserve(struct session *session)
+{
+    struct msg_reserve reserve = {.local = session->request.prefill == 0,
+                                  .lease_ms = session->router->options.lease_ms};
+    fill_job(session, &reserve.job);
+    return fleet_send(session->router->fleet, session->request.decode, MESSAGE_ID_RESERVE,
+                      &reserve);
+}
+
+static enum status send_prefill(struct session *session, const struct msg_reserved *reserved)
+{
+    struct msg_prefill prefill = {0};
+    fill_job(session, &prefill.job);
+    if (session->request.decode != 0) {
+        CHECK(reserved != NULL);
+        prefill.handoff = reserved->handoff;
+        prefill.ticket = reserved->ticket;
+        prefill.boot_id = reserved->boot_id;
+        prefill.address = reserved->address;
+        prefill.cached_tokens = reserved->cached_tokens;
+    }
+    return fleet_send(session->router->fleet, session->request.prefill, MESSAGE_ID_PREFILL,
+                      &prefill);
+}
+
+static void send_cancel(struct session *session, const struct request_action *action)
+{
+    const struct msg_cancel cancel = {.request = session->request.id, .attempt = action->attempt};
+    /* A worker that can not be told is lost, and forgets the request by itself. */
+    fleet_send(session->router->fleet, action->worker, MESSAGE_ID_CANCEL, &cancel);
+}
+
+/* ---- actions ---- */
+
+/* What carrying out an action led to: at most one further event, fed when all are done. */
+struct follow_up {
+    bool set;
+    struct request_event event;
+    struct request_failure failure;
+    struct placement placement;
+};
+
+static void follow_with_failure(struct follow_up *next, worker_handle worker, int http_status,
+                                const char *code, const char *text)
+{
+    if (next->set)
+        return;
+    next->set = true;
+    request_failure_set(&next->failure, http_status, code, "%s", text);
+    next->event =
+        (struct request_event){.kind = EVENT_FAILED, .worker = worker, .failure = &next->failure};
+}
+
+static void follow_with(struct follow_up *next, enum request_event_kind kind)
+{
+    if (next->set)
+        return;
+    next->set = true;
+    next->event = (struct request_event){.kind = kind};
+}
+
+static void enqueue(struct session *session, bool first)
+{
+    struct router *router = session->router;
+    if (first)
+        TAILQ_INSERT_HEAD(&router->queue, session, queue_link);
+    else
+        TAILQ_INSERT_TAIL(&router->queue, session, queue_link);
+    session->queued = true;
+    router->queue_count++;
+}
+
+static void dequeue(struct session *session)
+{
+    if (!session->queued)
+        return;
+    TAILQ_REMOVE(&session->router->queue, session, queue_link);
+    session->queued = false;
+    session->router->queue_count--;
+}
+
+static void count_placement(struct router *router, enum placement_reason reason)
+{
+    static const enum router_metric rows[PLACEMENT_REASON_COUNT] = {
+        [PLACEMENT_PAIR] = METRIC_PLACED_PAIR,
+        [PLACEMENT_LOCAL] = METRIC_PLACED_LOCAL,
+        [PLACEMENT_ONE_TOKEN] = METRIC_PLACED_ONE_TOKEN,
+        [PLACEMENT_NO_DECODE] = METRIC_PLACED_NO_DECODE,
+        [PLACEMENT_FULL] = METRIC_PLACED_FULL,
+        [PLACEMENT_TOO_LONG] = METRIC_PLACED_TOO_LONG,
+    };
+    metrics_add(router->metrics, rows[reason], 1);
+}
+
+/* Tries to find workers; what is before this request in the queue goes first. */
+static void place(struct session *session, struct follow_up *next)
+{
+    struct router *router = session->router;
+    const bool from_queue = session->queued;
+    if (!from_queue && (!TAILQ_EMPTY(&router->queue) || router->probe)) {
+        enqueue(session, false);
+        follow_with(next, EVENT_WAIT);
+        return;
+    }
+    const struct placement_request wanted = {.prompt_tokens = session->request.prompt_tokens,
+                                             .max_tokens = session->request.max_tokens};
+    worker_handle prefill, decode;
+    next->placement = fleet_place(router->fleet, &wanted, &prefill, &decode);
+    const enum placement_reason reason = next->placement.reason;
+    count_placement(router, reason);
+    if (reason == PLACEMENT_FULL) {
+        if (!from_queue)
+            enqueue(session, false);
+        follow_with(next, EVENT_WAIT);
+        return;
+    }
+    dequeue(session);
+    if (reason == PLACEMENT_NO_DECODE) {
+        follow_with_failure(next, 0, 503, "no_workers",
+                            "No decode node is connected; try again later.");
+    } else if (reason == PLACEMENT_TOO_LONG) {
+        follow_with_failure(next, 0, 400, "context_length_exceeded",
+                            "The prompt and its answer are longer than any decode node that is "
+                            "connected can hold.");
+    } else {
+        if (from_queue)
+            router->probe = session;
+        fleet_charge(router->fleet, prefill, next->placement.prefill_charge);
+        fleet_charge(router->fleet, decode, next->placement.decode_charge);
+        next->set = true;
+        next->event = (struct request_event){.kind = EVENT_PLACED,
+                                             .placement = &next->placement,
+                                             .prefill = prefill,
+                                             .decode = decode};
+    }
+}
+
+static void perform(struct session *session, const struct request_action *action,
+                    const struct msg_reserved *reserved, struct follow_up *next)
+{
+    struct router *router = session->router;
+    const struct request *request = &session->request;
+    bool slow = false;
+    switch (action->kind) {
+    case ACTION_PLACE:
+        place(session, next);
+        break;
+    case ACTION_RESERVE:
+        if (send_reserve(session) != STATUS_OK)
+            follow_with_failure(next, request->decode, 503, "worker_unavailable",
+                                "The decode node does not take requests any more.");
+        break;
+    case ACTION_PREFILL:
+        if (send_prefill(session, reserved) != STATUS_OK)
+            follow_with_failure(next, request->prefill, 503, "worker_unavailable",
+                                "The prefill node does not take requests any more.");
+        break;
+    case ACTION_CANCEL:
+        send_cancel(session, action);
+        break;
+    case ACTION_RELEASE_PREFILL:
+        fleet_release(router->fleet, action->worker, request->placement.prefill_charge);
+        break;
+    case ACTION_RELEASE_DECODE:
+        fleet_release(router->fleet, action->worker, request->placement.decode_charge);
+        break;
+    case ACTION_DELIVER:
+        if (session_deliver(session, &action->step, &slow))
+            follow_with(next, EVENT_STOPPED);
+        else if (slow)
+            follow_with(next, EVENT_SLOW_READER);
+        if (slow)
+            metrics_add(router->metrics, METRIC_SLOW_READERS, 1);
+        break;
+    case ACTION_FINISH:
+        session_finish(session);
+        measure_outcome(session,
+                        session->answer.match.matched >= 0         ? METRIC_FINISH_STOP_STRING
+                        : request->finish == REQUEST_FINISH_LENGTH ? METRIC_FINISH_LENGTH
+                                                                   : METRIC_FINISH_STOP,
+                        request_finish_name(session->answer.match.matched >= 0
+                                                ? REQUEST_FINISH_STOP_STRING
+                                                : request->finish));
+        break;
+    case ACTION_FAIL:
+        measure_outcome(session, METRIC_FINISH_ERROR, "failed");
+        session_fail(session);
+        break;
+    case ACTION_DROP:
+        measure_outcome(session, METRIC_FINISH_CANCELLED, "cancelled");
+        LOG_INFO("request %016llx is cancelled (client id %s)", (unsigned long long)request->id,
+                 session->client_id);
+        if (session->exchange)
+            http_exchange_abort(session->exchange);
+        session->exchange = NULL;
+        break;
+    }
+}
+
+/* ---- life ---- */
+
+static void session_free(struct session *session)
+{
+    struct router *router = session->router;
+    struct session_slot *slot = &router->slots[session->slot];
+    CHECK(session->request.state == REQUEST_ENDED && !session->exchange && !session->queued);
+    slot->session = NULL;
+    slot->next_free = router->first_free;
+    router->first_free = session->slot;
+    router->session_count--;
+    loop_timer_destroy(session->timer);
+    request_free(&session->request);
+    if (session->has_answer)
+        answer_free(&session->answer);
+    if (session->parse_status == STATUS_OK)
+        openai_request_free(&session->parsed);
+    buffer_free(&session->body);
+    free(session);
+}
+
+static void set_timer(struct session *session)
+{
+    const uint64_t deadline = request_deadline_ns(&session->request);
+    if (deadline == session->timer_ns)
+        return;
+    session->timer_ns = deadline;
+    if (deadline == 0) {
+        loop_timer_stop(session->timer);
+        return;
+    }
+    const uint64_t now = now_ns(session);
+    const uint64_t left_ms = deadline > now ? (deadline - now + NS_PER_MS - 1) / NS_PER_MS : 0;
+    loop_timer_start(session->timer, left_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)left_ms, 0);
+}
+
+static void on_timer(void *arg)
+{
+    struct session *session = arg;
+    session->timer_ns = 0; /* it has to be set again, also when it came a little early */
+    const struct request_event event = {.kind = EVENT_DEADLINE};
+    session_feed(session, &event);
+}
+
+/* Leaving RESERVING, the request from the queue has shown whether there is room. */
+static void settle_probe(struct session *session)
+{
+    struct router *router = session->router;
+    if (router->probe == session && session->request.state != REQUEST_RESERVING) {
+        router->probe = NULL;
+        loop_task_schedule(router->pump);
+    }
+}
+
+static void after_state_change(struct session *session, enum request_state from)
+{
+    const enum request_state to = session->request.state;
+    if (from == to)
+        return;
+    LOG_DEBUG("request %016llx: %s to %s", (unsigned long long)session->request.id,
+              request_state_name(from), request_state_name(to));
+    if (from == REQUEST_RESERVING && to == REQUEST_QUEUED)
+        enqueue(session, session->router->probe == session);
+    if (to == REQUEST_PREFILLING)
+        metrics_add(session->router->metrics, METRIC_PROMPT_TOKENS, session->request.prompt_tokens);
+    if (to == REQUEST_ENDED) {
+        dequeue(session);
+        measure_end(session);
+    }
+    put_journal(session);
+    settle_probe(session);
+}
+
+/* reserved: of EVENT_RESERVED, for the PREFILL that follows. */
+static void feed(struct session *session, const struct request_event *first,
+                 const struct msg_reserved *reserved)
+{
+    struct follow_up next = {.set = true, .event = *first};
+    while (next.set) {
+        const struct follow_up now = next;
+        struct request_event event = now.event;
+        if (event.failure == &next.failure)
+            event.failure = &now.failure;
+        if (event.placement == &next.placement)
+            event.placement = &now.placement;
+        next.set = false;
+        const enum request_state from = session->request.state;
+        struct request_actions actions;
+        request_handle(&session->request, &event, now_ns(session), &actions);
+        for (uint32_t i = 0; i < actions.count; i++)
+            perform(session, &actions.items[i], reserved, &next);
+        after_state_change(session, from);
+    }
+    if (session->request.state != REQUEST_ENDED) {
+        set_timer(session);
+        return;
+    }
+    struct router *router = session->router;
+    if (session->job_out)
+        loop_timer_stop(session->timer); /* freed when the text thread gives it back */
+    else
+        session_free(session);
+    router_session_ended(router);
+}
+
+void session_feed(struct session *session, const struct request_event *event)
+{
+    feed(session, event, NULL);
+}
+
+void session_feed_reserved(struct session *session, const struct request_event *event,
+                           const struct msg_reserved *reserved)
+{
+    feed(session, event, reserved);
+}
+
+void session_place(struct session *session)
+{
+    struct follow_up next = {0};
+    place(session, &next);
+    feed(session, &next.event, NULL);
+}
+
+struct session *session_find(const struct router *router, uint64_t id)
+{
+    const uint64_t slot = id & (((uint64_t)1 << router->slot_bits) - 1);
+    if (slot >= router->slot_count)
+        return NULL;
+    struct session *session = router->slots[slot].session;
+    return session && session->request.id == id && session->request.state != REQUEST_ENDED ? session
+                                                                                           : NULL;
+}
+
+/* ---- beginning ---- */
+
+static void run_job(struct text_job *job)
+{
+    struct session *session =
+        (struct session *)(void *)((char *)job - offsetof(struct session, job));
+    session->job_status =
+        openai_request_parse(session->endpoint, session->body.data, session->body.size,
+                             &session->rules, &session->parsed, &session->parse_error);
+    buffer_free(&session->body);
+}
+
+static void job_done(struct text_job *job)
+{
+    struct session *session =
+        (struct session *)(void *)((char *)job - offsetof(struct session, job));
+    session->job_out = false;
+    session->parse_status = session->job_status;
+    if (session->request.state == REQUEST_ENDED) {
+        session_free(session); /* the client left meanwhile */
+        return;
+    }
+    struct request_event event = {.kind = EVENT_ENCODED};
+    struct request_failure failure;
+    if (session->parse_status == STATUS_OK) {
+        session->request.prompt_tokens = (uint32_t)session->parsed.prompt.count;
+        session->request.max_tokens = session->parsed.max_tokens;
+        session->request.reports_wanted = session->parsed.timings;
+        answer_init(&session->answer, session->router->text, &session->parsed);
+        session->has_answer = true;
+    } else {
+        request_failure_set(&failure, session->parse_error.http_status, session->parse_error.code,
+                            "%s", session->parse_error.message);
+        event = (struct request_event){.kind = EVENT_FAILED, .failure = &failure};
+    }
+    session_feed(session, &event);
+}
+
+static uint64_t take_slot(struct router *router, struct session *session)
+{
+    struct session_slot *slot = &router->slots[router->first_free];
+    session->slot = router->first_free;
+    router->first_free = slot->next_free;
+    router->session_count++;
+    slot->session = session;
+    const uint64_t counter_mask = ((uint64_t)1 << (ID_COUNTER_BITS - router->slot_bits)) - 1;
+    const uint64_t generation = ++slot->generation & counter_mask;
+    return router->instance << ID_COUNTER_BITS | generation << router->slot_bits | session->slot;
+}
+
+static void refuse(struct http_exchange *exchange, const char *code, const char *text)
+{
+    struct openai_error error;
+    openai_error_set(&error, 503, NULL, code, "%s", text);
+    http_reply_error(exchange, &error);
+}
+
+void session_start(struct router *router, enum openai_endpoint endpoint,
+                   struct http_exchange *exchange, const struct http_request *http)
+{
+    if (router->session_count == router->slot_count) {
+        metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
+        refuse(exchange, "overloaded", "The server has as many requests as it takes.");
+        return;
+    }
+    struct session *session = calloc(1, sizeof *session);
+    CHECK(session != NULL);
+    *session =
+        (struct session){.router = router, .endpoint = endpoint, .parse_status = STATUS_PENDING};
+    buffer_add(&session->body, http->body, http->body_bytes);
+    session->job = (struct text_job){
+        .run = run_job, .done = job_done, .bytes = session->body.size + sizeof *session};
+    session->rules = (struct openai_rules){
+        .text = router->text,
+        .model_name = router->model_name,
+        .context_tokens = fleet_context_tokens(router->fleet),
+        .default_max_tokens = router->options.default_max_tokens,
+    };
+    snprintf(session->client_id, sizeof session->client_id, "%s", http->request_id);
+    if (text_pool_submit(router->pool, &session->job) != STATUS_OK) {
+        buffer_free(&session->body);
+        free(session);
+        metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
+        refuse(exchange, "overloaded", "Too many requests wait to be tokenised.");
+        return;
+    }
+    session->job_out = true;
+    session->exchange = exchange;
+    const uint64_t id = take_slot(router, session);
+    request_init(&session->request, id, &router->limits, now_ns(session));
+    openai_head_init(&session->head, endpoint, id, (int64_t)(clock_wall_ms() / 1000),
+                     router->model_name, router->text);
+    session->timer = loop_timer_create(router->loop, on_timer, session);
+    http_exchange_set_context(exchange, session);
+    put_journal(session);
+    set_timer(session);
+}

@@ -1,0 +1,247 @@
+/* The client's side of a session: tokens to text, text to SSE or to one body. */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "router/router_internal.h"
+#include "router/sse.h"
+
+static uint64_t now_ns(const struct session *session)
+{
+    return loop_now_ns(session->router->loop);
+}
+
+static double ms_between(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns == 0 || to_ns < from_ns ? -1.0 : (double)(to_ns - from_ns) / NS_PER_MS;
+}
+
+static struct openai_usage usage_of(const struct session *session)
+{
+    const struct request *request = &session->request;
+    struct openai_usage usage = {
+        .prompt_tokens = request->prompt_tokens,
+        .completion_tokens = session->has_answer ? session->answer.token_count : 0,
+    };
+    if (request->report_seen[0])
+        usage.cached_tokens = request->reports[0].cached_tokens;
+    else if (request->report_seen[1])
+        usage.cached_tokens = request->reports[1].cached_tokens;
+    if (usage.cached_tokens > usage.prompt_tokens)
+        usage.cached_tokens = usage.prompt_tokens;
+    return usage;
+}
+
+static struct openai_timings timings_of(const struct session *session)
+{
+    const struct request *request = &session->request;
+    const struct request_times *times = &request->times;
+    const struct msg_report *prefill = request->report_seen[0] ? &request->reports[0] : NULL;
+    const struct msg_report *decode = request->report_seen[1] ? &request->reports[1] : NULL;
+    const struct openai_usage usage = usage_of(session);
+    struct openai_timings timings = {
+        .queue_ms = ms_between(times->accepted_ns, times->placed_ns),
+        .prefill_ms = prefill ? (double)prefill->compute_us / 1e3 : -1,
+        .cached_tokens = usage.cached_tokens,
+        .handoff_ms = prefill ? (double)prefill->handoff_us / 1e3 : -1,
+        .handoff_bytes = prefill ? prefill->handoff_bytes : 0,
+        .handoff_wait_ms = prefill ? (double)prefill->handoff_wait_us / 1e3 : -1,
+        .decode_queue_ms = decode ? (double)decode->queue_us / 1e3 : -1,
+        .first_step_ms = decode ? (double)decode->first_step_us / 1e3 : -1,
+        .decode_ms = decode ? (double)decode->compute_us / 1e3 : -1,
+        .ttft_ms = ms_between(times->accepted_ns, times->first_ns),
+        .tokens_per_s = -1,
+    };
+    const double answer_ms = ms_between(times->first_ns, times->last_ns);
+    if (answer_ms > 0 && usage.completion_tokens > 1)
+        timings.tokens_per_s = (usage.completion_tokens - 1) / answer_ms * 1e3;
+    return timings;
+}
+
+static struct openai_end end_of(const struct session *session)
+{
+    const struct request *request = &session->request;
+    struct openai_end end = {.finish_reason = request_finish_name(request->finish), .stop_id = -1};
+    const int matched = session->answer.match.matched;
+    if (matched >= 0) {
+        end.finish_reason = request_finish_name(REQUEST_FINISH_STOP_STRING);
+        end.stop_string = session->parsed.stops.strings[matched];
+        end.stop_bytes = session->parsed.stops.bytes[matched];
+    } else if (request->finish == REQUEST_FINISH_STOP) {
+        /* An end-of-text id is no reason worth telling; an id the client chose is. */
+        for (uint32_t i = 0; i < session->parsed.stop_id_count; i++) {
+            if (session->parsed.stop_ids[i] == request->stop_id)
+                end.stop_id = request->stop_id;
+        }
+    }
+    return end;
+}
+
+static void add_chunk(struct session *session, const struct openai_chunk *chunk, struct buffer *out)
+{
+    sse_open(out);
+    openai_chunk_write(&session->head, chunk, out);
+    sse_close(out);
+}
+
+static struct openai_chunk chunk_of(const struct session *session)
+{
+    struct openai_chunk chunk = {.end = {.stop_id = -1}};
+    if (session->parsed.continuous_usage) {
+        chunk.usage_mode = OPENAI_USAGE_GIVEN;
+        chunk.usage = usage_of(session);
+    } else if (session->parsed.include_usage) {
+        chunk.usage_mode = OPENAI_USAGE_NULL;
+    }
+    return chunk;
+}
+
+/* What the answer has ready, as one chunk. */
+static void add_text_chunk(struct session *session, struct buffer *out)
+{
+    if (session->endpoint == OPENAI_CHAT && !session->role_sent) {
+        struct openai_chunk role = chunk_of(session);
+        role.role = true;
+        add_chunk(session, &role, out);
+        session->role_sent = true;
+    }
+    if (session->answer.out.size == 0)
+        return;
+    struct openai_chunk chunk = chunk_of(session);
+    chunk.answer = &session->answer;
+    add_chunk(session, &chunk, out);
+    answer_take(&session->answer);
+}
+
+static void begin_stream(struct session *session)
+{
+    if (session->stream_begun)
+        return;
+    session->stream_begun = true;
+    session->http_status = 200;
+    http_stream_begin(session->exchange, "text/event-stream; charset=utf-8");
+}
+
+/* One token of a step, wherever its log-probabilities lie. */
+static bool push_token(struct session *session, const struct msg_step *step, uint32_t index)
+{
+    const bool logprobs = step->logprobs.count > 0;
+    const size_t top = (size_t)index * step->top_count;
+    return answer_push(&session->answer, step->tokens.items[index],
+                       logprobs ? step->logprobs.items[index] : 0, logprobs ? step->top_count : 0,
+                       logprobs ? step->top_ids.items + top : NULL,
+                       logprobs ? step->top_logprobs.items + top : NULL);
+}
+
+static void measure_token(struct session *session, bool first_of_step)
+{
+    struct metrics *metrics = session->router->metrics;
+    metrics_add(metrics, METRIC_OUTPUT_TOKENS, 1);
+    if (!first_of_step)
+        return; /* tokens that came together have no gap */
+    const uint64_t now = now_ns(session);
+    if (session->last_token_ns == 0)
+        metrics_observe(metrics, METRIC_TTFT,
+                        (double)(now - session->request.times.accepted_ns) / NS_PER_S);
+    else
+        metrics_observe(metrics, METRIC_ITL, (double)(now - session->last_token_ns) / NS_PER_S);
+    session->last_token_ns = now;
+}
+
+bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out)
+{
+    *slow_out = false;
+    if (session->answer.match.matched >= 0)
+        return true;
+    struct buffer *out = &session->router->scratch;
+    buffer_clear(out);
+    bool stopped = false;
+    for (uint32_t i = 0; i < step->tokens.count && !stopped; i++) {
+        measure_token(session, i == 0);
+        stopped = push_token(session, step, i);
+        if (session->parsed.stream)
+            add_text_chunk(session, out);
+    }
+    if (!session->parsed.stream)
+        return stopped;
+    begin_stream(session);
+    if (out->size > 0)
+        *slow_out = http_stream_send(session->exchange, out->data, out->size) >
+                    session->router->options.stream_bytes;
+    return stopped;
+}
+
+static void finish_stream(struct session *session, const struct openai_timings *timings)
+{
+    struct buffer *out = &session->router->scratch;
+    buffer_clear(out);
+    begin_stream(session);
+    add_text_chunk(session, out);
+    const bool usage = session->parsed.include_usage;
+    struct openai_chunk last = chunk_of(session);
+    /* Log-probabilities of tokens that gave no text of their own. */
+    last.answer = session->answer.ready_count > 0 ? &session->answer : NULL;
+    last.end = end_of(session);
+    last.timings = usage ? NULL : timings;
+    add_chunk(session, &last, out);
+    if (usage) {
+        const struct openai_chunk closing = {.without_choices = true,
+                                             .usage_mode = OPENAI_USAGE_GIVEN,
+                                             .usage = usage_of(session),
+                                             .timings = timings};
+        add_chunk(session, &closing, out);
+    }
+    sse_done(out);
+    http_stream_send(session->exchange, out->data, out->size);
+    http_stream_end(session->exchange, false);
+}
+
+void session_finish(struct session *session)
+{
+    if (session->answer.match.matched < 0)
+        answer_finish(&session->answer);
+    const struct openai_timings timings = timings_of(session);
+    const struct openai_timings *wanted = session->parsed.timings ? &timings : NULL;
+    if (session->parsed.stream) {
+        finish_stream(session, wanted);
+    } else {
+        struct buffer *out = &session->router->scratch;
+        buffer_clear(out);
+        const struct openai_end end = end_of(session);
+        const struct openai_usage usage = usage_of(session);
+        openai_body_write(&session->head, &session->answer, &end, &usage, wanted, out);
+        http_reply_json(session->exchange, 200, out->data, out->size);
+    }
+    session->http_status = 200;
+    session->exchange = NULL;
+}
+
+/* The exception to "an answer begins with its status": once a stream runs, the error is its last
+ * event, with no [DONE] and no finish_reason, and the connection closes. */
+static void fail_stream(struct session *session, const struct openai_error *error)
+{
+    struct buffer *out = &session->router->scratch;
+    buffer_clear(out);
+    sse_open(out);
+    openai_error_write(error, out);
+    sse_close(out);
+    http_stream_send(session->exchange, out->data, out->size);
+    http_stream_end(session->exchange, true);
+}
+
+void session_fail(struct session *session)
+{
+    const struct request_failure *failure = &session->request.failure;
+    struct openai_error error;
+    if (session->parse_status == STATUS_INVALID)
+        error = session->parse_error;
+    else
+        openai_error_set(&error, failure->http_status, NULL, failure->code, "%s", failure->text);
+    if (session->stream_begun) {
+        fail_stream(session, &error);
+    } else {
+        session->http_status = error.http_status;
+        http_reply_error(session->exchange, &error);
+    }
+    session->exchange = NULL;
+}
