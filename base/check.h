@@ -5,8 +5,7 @@
 /* Logs file, line and expression, then aborts. */
 _Noreturn void check_failed(const char *file, int line, const char *expression);
 
-#define CHECK(expression)                                                                          \
-    ((expression) ? (void)0 : check_failed(__FILE__, __LINE__, #expression))
+#define CHECK(expression) ((expression) ? (void)0 : check_failed(__FILE__, __LINE__, #expression))
 
 #ifdef BATON_DEBUG
 #define DCHECK(expression) CHECK(expression)

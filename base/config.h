@@ -9,15 +9,15 @@
 #include "base/status.h"
 
 enum config_kind {
-    CONFIG_FLAG,     /* bool; no argument */
-    CONFIG_TEXT,     /* const char * */
-    CONFIG_TEXTS,    /* struct config_texts: may be given several times */
-    CONFIG_U32,      /* uint32_t within [min, max] */
-    CONFIG_U64,      /* uint64_t within [min, max] */
-    CONFIG_F64,      /* double */
-    CONFIG_BYTES,    /* uint64_t: 4096, 64K, 16M, 2G, KiB/MiB/GiB */
-    CONFIG_MS,       /* uint32_t milliseconds: 250, 250ms, 3s, 1m */
-    CONFIG_CHOICE,   /* uint32_t index into "a|b|c" */
+    CONFIG_FLAG,   /* bool; no argument */
+    CONFIG_TEXT,   /* const char * */
+    CONFIG_TEXTS,  /* struct config_texts: may be given several times */
+    CONFIG_U32,    /* uint32_t within [min, max] */
+    CONFIG_U64,    /* uint64_t within [min, max] */
+    CONFIG_F64,    /* double */
+    CONFIG_BYTES,  /* uint64_t: 4096, 64K, 16M, 2G, KiB/MiB/GiB */
+    CONFIG_MS,     /* uint32_t milliseconds: 250, 250ms, 3s, 1m */
+    CONFIG_CHOICE, /* uint32_t index into "a|b|c" */
 };
 
 enum { CONFIG_TEXTS_MAX = 16 };
@@ -27,7 +27,7 @@ struct config_texts {
 };
 
 struct config_row {
-    const char *name;     /* "kv-dtype": --kv-dtype and BATON_KV_DTYPE */
+    const char *name; /* "kv-dtype": --kv-dtype and BATON_KV_DTYPE */
     enum config_kind kind;
     size_t offset;        /* into the options struct */
     const char *fallback; /* default as text, NULL for none (zero) */

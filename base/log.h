@@ -8,8 +8,7 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 /* name: kept by reference, e.g. "prefill-0". Level from BATON_LOG (error|warn|info|debug) if set,
  * else the given one. With $JOURNAL_STREAM on fd 2 lines carry "<6>" prefixes and no time. */
 void log_init(const char *name, enum log_level level);
-void log_write(enum log_level level, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define LOG_ERROR(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define LOG_WARN(...)  log_write(LOG_LEVEL_WARN, __VA_ARGS__)

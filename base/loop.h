@@ -53,8 +53,8 @@ struct loop_task *loop_task_create(struct loop *loop, loop_callback callback, vo
 void loop_task_schedule(struct loop_task *task);
 void loop_task_destroy(struct loop_task *task);
 
-struct loop_signal *loop_signal_create(struct loop *loop, int signal_number,
-                                       loop_callback callback, void *arg);
+struct loop_signal *loop_signal_create(struct loop *loop, int signal_number, loop_callback callback,
+                                       void *arg);
 void loop_signal_destroy(struct loop_signal *signal);
 
 #endif

@@ -12,11 +12,11 @@ enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
 enum { METRIC_BUCKETS_MAX = 32 };
 
 struct metric_row {
-    const char *name;       /* "baton_requests_total" */
-    const char *labels;     /* "code=\"200\"" or NULL; rows of one name stand together */
+    const char *name;   /* "baton_requests_total" */
+    const char *labels; /* "code=\"200\"" or NULL; rows of one name stand together */
     enum metric_kind kind;
-    const char *help;       /* the same for all rows of a name */
-    const double *bounds;   /* histogram: ascending upper bounds, ended by 0 */
+    const char *help;     /* the same for all rows of a name */
+    const double *bounds; /* histogram: ascending upper bounds, ended by 0 */
 };
 
 struct metrics;

@@ -23,16 +23,16 @@ struct stream_events {
 };
 
 struct stream_limits {
-    size_t input_bytes;      /* unread bytes held before the stream is closed with LIMIT */
-    size_t output_bytes;     /* unsent bytes before stream_send says LIMIT */
-    uint32_t connect_ms;     /* dialling deadline */
+    size_t input_bytes;  /* unread bytes held before the stream is closed with LIMIT */
+    size_t output_bytes; /* unsent bytes before stream_send says LIMIT */
+    uint32_t connect_ms; /* dialling deadline */
 };
 
 /* "host:port", "[v6]:port"; port 0 picks one. STATUS_IO with the address and errno in *error. */
 enum status stream_listen(struct loop *loop, const char *address,
                           void (*on_accept)(void *arg, struct stream *stream), void *arg,
-                          const struct stream_limits *limits,
-                          struct stream_listener **listener_out, struct error *error);
+                          const struct stream_limits *limits, struct stream_listener **listener_out,
+                          struct error *error);
 uint16_t stream_listener_port(const struct stream_listener *listener);
 void stream_listener_close(struct stream_listener *listener);
 
