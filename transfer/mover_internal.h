@@ -1,0 +1,31 @@
+/* What the movers share: their tables, the data header as bytes, and addresses. Private to
+ * transfer/. */
+#ifndef BATON_TRANSFER_MOVER_INTERNAL_H
+#define BATON_TRANSFER_MOVER_INTERNAL_H
+
+#include <stdbool.h>
+#include <sys/socket.h>
+
+#include "transfer/mover.h"
+
+extern const struct mover_ops mover_ucx_ops;
+extern const struct mover_ops mover_loopback_ops;
+
+enum { MOVER_HEADER_BYTES = 48, MOVER_ADDRESS_BYTES = 128, MOVER_DEVICE_BYTES = 16 };
+
+void mover_header_write(const struct mover_data_header *header, uint8_t *out);
+void mover_header_read(const uint8_t *in, struct mover_data_header *out);
+
+/* "host:port" or "[v6]:port" as a socket address; names are resolved, blocking. */
+enum status mover_address_resolve(const char *address, struct sockaddr_storage *out,
+                                  struct error *error);
+socklen_t mover_address_bytes(const struct sockaddr_storage *address);
+/* "127.0.0.1:4567". A wildcard is replaced by an address of this host that others can reach. */
+void mover_address_text(const struct sockaddr_storage *address, char out[MOVER_ADDRESS_BYTES]);
+/* The network device that holds this local address; false for a wildcard or an address of none. */
+bool mover_address_device(const struct sockaddr_storage *local, char out[MOVER_DEVICE_BYTES]);
+/* The device that the kernel would send through to reach this address. */
+bool mover_address_route_device(const struct sockaddr_storage *target,
+                                char out[MOVER_DEVICE_BYTES]);
+
+#endif
