@@ -20,7 +20,8 @@ set(CMAKE_C_FLAGS_DEBUG "-O1 -g -DBATON_DEBUG=1")
 
 # A product a*b+c must round the same way in every file: fused only where the code says fma.
 add_compile_options(-Wall -Wextra -Wconversion -Werror -Wstrict-prototypes -Wvla
-                    -Wno-unused-parameter -fno-strict-aliasing -fno-omit-frame-pointer -ffp-contract=off)
+                    -Wno-unused-parameter -fno-strict-aliasing -fno-omit-frame-pointer
+                    -ffp-contract=off)
 # __FILE__ begins at the root of the tree, wherever that was when it was built.
 add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 add_compile_definitions(_GNU_SOURCE BATON_VERSION="${PROJECT_VERSION}")
