@@ -86,7 +86,9 @@ class Cluster:
         os.kill(self.pids()[name], signal.SIGCONT)
 
     def workers(self):
-        return self.client.get("/workers").json()["workers"]
+        """Those that could be given work; /workers also tells of the lost."""
+        return [worker for worker in self.client.get("/workers").json()["workers"]
+                if worker["state"] == "up"]
 
     def stop(self):
         """SIGTERM, then what became of it: the exit code. No process may be left."""
