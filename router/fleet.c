@@ -393,14 +393,21 @@ struct placement fleet_place(struct fleet *fleet, const struct placement_request
     return placement;
 }
 
+/* As far as its pages reach. */
+static uint32_t longest_sequence(const struct fleet_worker *worker)
+{
+    const uint64_t held = (uint64_t)worker->pages_total * worker->identity.layout.page_tokens;
+    return held > 0 && held < worker->context_tokens ? (uint32_t)held : worker->context_tokens;
+}
+
 uint32_t fleet_context_tokens(const struct fleet *fleet)
 {
     uint32_t longest = 0;
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct fleet_worker *worker = &fleet->slots[i].worker;
         if (worker->state == FLEET_UP && worker->role == WORKER_DECODE &&
-            worker->context_tokens > longest)
-            longest = worker->context_tokens;
+            longest_sequence(worker) > longest)
+            longest = longest_sequence(worker);
     }
     return longest > 0 ? longest : fleet->rules.text->context_tokens;
 }

@@ -51,7 +51,7 @@ enum status http_address_listen(const char *address, int *fd_out, uint16_t *port
                                 struct error *error)
 {
     char host[HOST_BYTES];
-    const char *port;
+    const char *port = NULL;
     TRY(split(address, host, &port, error));
     const struct addrinfo wanted = {.ai_family = AF_UNSPEC,
                                     .ai_socktype = SOCK_STREAM,

@@ -26,9 +26,9 @@ static bool fits(const struct placement_worker *worker, const struct placement_r
     const uint64_t sequence = (uint64_t)request->prompt_tokens + request->max_tokens;
     if (sequence > worker->context_tokens)
         return false;
-    /* The prompt and its first token must have pages; the answer may yet end early. */
-    return worker->page_tokens == 0 || worker->pages_total == 0 ||
-           (uint64_t)worker->pages_total * worker->page_tokens > request->prompt_tokens;
+    /* A decode node sets pages aside for the whole answer, a prefill node for the prompt. */
+    const uint64_t held = worker->role == WORKER_DECODE ? sequence : request->prompt_tokens;
+    return worker->page_tokens == 0 || (uint64_t)worker->pages_total * worker->page_tokens >= held;
 }
 
 static bool costs_less(double a, double b)
@@ -77,6 +77,20 @@ static int32_t cheapest(const struct placement_snapshot *snapshot,
         }
     }
     return best;
+}
+
+/* A prefill node that would do for the decode node, were it not full: better to wait for it than to
+ * read the prompt where answers are written. */
+static bool has_full_prefill(const struct placement_snapshot *snapshot,
+                             const struct placement_request *request, uint32_t kind)
+{
+    for (uint32_t i = 0; i < snapshot->count; i++) {
+        const struct placement_worker *worker = &snapshot->workers[i];
+        if (worker->up && worker->full && worker->role == WORKER_PREFILL && worker->kind == kind &&
+            fits(worker, request))
+            return true;
+    }
+    return false;
 }
 
 /* Why no decode node was chosen. */
@@ -135,7 +149,11 @@ struct placement placement_choose(const struct placement_snapshot *snapshot,
         return placement;
     }
     placement.decode = cheapest(snapshot, request, WORKER_DECODE, NULL);
-    if (placement.decode >= 0) {
+    if (placement.decode >= 0 &&
+        has_full_prefill(snapshot, request, snapshot->workers[placement.decode].kind)) {
+        placement.decode = -1;
+        placement.reason = PLACEMENT_FULL;
+    } else if (placement.decode >= 0) {
         placement.reason = PLACEMENT_LOCAL;
         placement.decode_charge = (uint64_t)request->prompt_tokens + answer;
     } else {

@@ -45,7 +45,7 @@ enum placement_reason {
     PLACEMENT_LOCAL,     /* no prefill node fits: the decode node reads the prompt */
     PLACEMENT_ONE_TOKEN, /* ends with its first token: the prefill node alone */
     PLACEMENT_NO_DECODE, /* no decode node is up */
-    PLACEMENT_FULL,      /* every decode node that would do is full */
+    PLACEMENT_FULL,      /* there are nodes that would do, but all are full */
     PLACEMENT_TOO_LONG,  /* there are decode nodes, but none takes a sequence this long */
     PLACEMENT_REASON_COUNT,
 };

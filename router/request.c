@@ -187,9 +187,15 @@ static void on_reserved(struct request *request, const struct request_event *eve
 static void on_refused(struct request *request, const struct request_event *event, uint64_t now_ns,
                        struct request_actions *actions)
 {
-    request->decode_dispatched = false; /* it keeps nothing of what it refused */
-    drop_decode(request, false, actions);
-    drop_prefill(request, false, actions);
+    /* Who refused keeps nothing; the other one may have pages reserved. */
+    if (event->worker == request->decode)
+        request->decode_dispatched = false;
+    else if (event->worker == request->prefill)
+        request->prefill_dispatched = false;
+    else
+        return;
+    drop_decode(request, true, actions);
+    drop_prefill(request, true, actions);
     request->prefill = request->decode = 0;
     enter(request, REQUEST_QUEUED, 0);
 }
@@ -408,7 +414,7 @@ static const struct {
         [EVENT_FAILED] = on_failed, [EVENT_WORKER_LOST] = on_failed,
         [EVENT_SHUTDOWN] = on_shutdown}},
     [REQUEST_PREFILLING] = {"prefilling", {ANY_TIME,
-        [EVENT_TOKENS] = on_tokens, [EVENT_REPORT] = on_report,
+        [EVENT_TOKENS] = on_tokens, [EVENT_REPORT] = on_report, [EVENT_REFUSED] = on_refused,
         [EVENT_FAILED] = on_failed, [EVENT_WORKER_LOST] = on_failed,
         [EVENT_SHUTDOWN] = on_shutdown}},
     [REQUEST_DECODING] = {"decoding", {ANY_TIME,

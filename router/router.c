@@ -54,6 +54,7 @@ static void explain(struct request_failure *failure, uint32_t code, struct wire_
         snprintf(reason, sizeof reason, "%s", status_sentence(status));
     switch (status) {
     case STATUS_INVALID:
+    case STATUS_LIMIT:
         request_failure_set(failure, 400, "invalid_request", "%s: %s", what, reason);
         break;
     case STATUS_INTERNAL:
@@ -74,7 +75,7 @@ static void on_reserved(struct router *router, worker_handle worker,
     struct request_failure failure;
     struct request_event event = {.kind = EVENT_RESERVED, .worker = worker};
     const enum status refusal = (enum status) - (int)reserved->refused;
-    if (refusal == STATUS_BUSY || refusal == STATUS_LIMIT) {
+    if (refusal == STATUS_BUSY) {
         fleet_mark_full(router->fleet, worker);
         event.kind = EVENT_REFUSED;
     } else if (reserved->refused != 0) {
@@ -92,8 +93,12 @@ static void on_failed(struct router *router, worker_handle worker, const struct 
         return;
     struct request_failure failure;
     explain(&failure, failed->code, failed->text, "A worker gave the request up");
-    const struct request_event event = {
-        .kind = EVENT_FAILED, .worker = worker, .failure = &failure};
+    struct request_event event = {.kind = EVENT_FAILED, .worker = worker, .failure = &failure};
+    if ((enum status) - (int)failed->code == STATUS_BUSY && worker == session->request.prefill &&
+        session->request.state == REQUEST_PREFILLING) {
+        fleet_mark_full(router->fleet, worker); /* not its fault, nor the request's: wait */
+        event.kind = EVENT_REFUSED;
+    }
     session_feed(session, &event);
 }
 
@@ -184,7 +189,7 @@ static void on_worker_down(void *arg, const struct fleet_worker *worker)
 static void on_worker_heartbeat(void *arg, const struct fleet_worker *worker)
 {
     struct router *router = arg;
-    if (worker->role == WORKER_DECODE && router->queue_count > 0)
+    if (router->queue_count > 0)
         loop_task_schedule(router->pump);
 }
 

@@ -72,7 +72,7 @@ struct router {
 
     struct session_slot *slots;
     uint32_t slot_count, slot_bits, first_free, session_count;
-    TAILQ_HEAD(, session) queue; /* QUEUED requests in their order */
+    TAILQ_HEAD(session_queue, session) queue; /* QUEUED requests in their order */
     uint32_t queue_count;
     struct session *probe; /* the one request from the queue that is being reserved */
     struct loop_task *pump;

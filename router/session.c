@@ -45,9 +45,9 @@ static void put_journal(struct session *session)
         record.first_token_us = (request->times.first_ns - request->times.accepted_ns) / NS_PER_US;
     if (request->state == REQUEST_ENDED) {
         record.duration_us = (request->times.ended_ns - request->times.accepted_ns) / NS_PER_US;
-        snprintf(record.reason, sizeof record.reason, "%s",
-                 session->parse_status == STATUS_INVALID ? session->parse_error.message
-                                                         : request->failure.text);
+        const char *reason = session->parse_status == STATUS_INVALID ? session->parse_error.message
+                                                                     : request->failure.text;
+        snprintf(record.reason, sizeof record.reason, "%.*s", JOURNAL_REASON_BYTES - 1, reason);
     }
     journal_put_request(session->router->journal, &record);
 }
@@ -170,13 +170,20 @@ static void follow_with(struct follow_up *next, enum request_event_kind kind)
     next->event = (struct request_event){.kind = kind};
 }
 
-static void enqueue(struct session *session, bool first)
+/* In the order of arrival, also when it comes back. */
+static void enqueue(struct session *session)
 {
     struct router *router = session->router;
-    if (first)
-        TAILQ_INSERT_HEAD(&router->queue, session, queue_link);
+    struct session *before = NULL;
+    TAILQ_FOREACH_REVERSE(before, &router->queue, session_queue, queue_link)
+    {
+        if (before->request.times.accepted_ns <= session->request.times.accepted_ns)
+            break;
+    }
+    if (before)
+        TAILQ_INSERT_AFTER(&router->queue, before, session, queue_link);
     else
-        TAILQ_INSERT_TAIL(&router->queue, session, queue_link);
+        TAILQ_INSERT_HEAD(&router->queue, session, queue_link);
     session->queued = true;
     router->queue_count++;
 }
@@ -209,7 +216,7 @@ static void place(struct session *session, struct follow_up *next)
     struct router *router = session->router;
     const bool from_queue = session->queued;
     if (!from_queue && (!TAILQ_EMPTY(&router->queue) || router->probe)) {
-        enqueue(session, false);
+        enqueue(session);
         follow_with(next, EVENT_WAIT);
         return;
     }
@@ -221,7 +228,7 @@ static void place(struct session *session, struct follow_up *next)
     count_placement(router, reason);
     if (reason == PLACEMENT_FULL) {
         if (!from_queue)
-            enqueue(session, false);
+            enqueue(session);
         follow_with(next, EVENT_WAIT);
         return;
     }
@@ -369,8 +376,10 @@ static void after_state_change(struct session *session, enum request_state from)
         return;
     LOG_DEBUG("request %016llx: %s to %s", (unsigned long long)session->request.id,
               request_state_name(from), request_state_name(to));
-    if (from == REQUEST_RESERVING && to == REQUEST_QUEUED)
-        enqueue(session, session->router->probe == session);
+    if (from != REQUEST_TOKENISING && to == REQUEST_QUEUED) {
+        enqueue(session);
+        loop_task_schedule(session->router->pump); /* another node may have room */
+    }
     if (to == REQUEST_PREFILLING)
         metrics_add(session->router->metrics, METRIC_PROMPT_TOKENS, session->request.prompt_tokens);
     if (to == REQUEST_ENDED) {
