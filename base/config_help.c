@@ -12,7 +12,7 @@ void config_environment_name(const struct config_row *row, char out[CONFIG_NAME_
 {
     int at = snprintf(out, CONFIG_NAME_BYTES, "BATON_");
     for (const char *c = row->name; *c && at < CONFIG_NAME_BYTES - 1; c++)
-        out[at++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+        out[at++] = (char)(*c == '-' ? '_' : toupper((unsigned char)*c));
     out[at] = '\0';
 }
 

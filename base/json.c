@@ -167,7 +167,7 @@ bool json_next(const struct json *object, void **cursor, const char **key_out,
 {
     CHECK(json_kind(object) == JSON_OBJECT);
     /* jansson takes the object of a walk as writable; the walk does not change it. */
-    json_t *members = (json_t *)(uintptr_t)object;
+    json_t *members = (json_t *)object;
     *cursor = *cursor ? json_object_iter_next(members, *cursor) : json_object_iter(members);
     if (!*cursor)
         return false;

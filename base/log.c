@@ -107,7 +107,8 @@ void log_write(enum log_level level, const char *format, ...)
     va_end(arguments);
     if (wanted > 0 && (size_t)wanted >= room) {
         at += room - 1;
-        memcpy(line + at - 3, "...", 3);
+        for (size_t dot = 1; dot <= 3; dot++)
+            line[at - dot] = '.';
     } else if (wanted > 0) {
         at += (size_t)wanted;
     }

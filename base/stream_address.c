@@ -69,7 +69,7 @@ static enum status split(const char *address, bool listening, struct parts *part
 enum status stream_resolve(const char *address, bool listening, struct addrinfo **list_out,
                            struct error *error)
 {
-    struct parts parts;
+    struct parts parts = {0};
     TRY(split(address, listening, &parts, error));
     char service[16];
     snprintf(service, sizeof service, "%u", parts.port);

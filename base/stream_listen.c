@@ -77,6 +77,7 @@ static void listener_free(struct stream_listener *listener)
 
 static void on_acceptable(void *arg, unsigned events)
 {
+    (void)events;
     struct stream_listener *listener = arg;
     int left = ACCEPTS_PER_TURN;
     while (left-- > 0 && accept_one(listener) && !listener->closed)
@@ -103,11 +104,14 @@ static int open_socket(const struct addrinfo *address)
 
 static uint16_t bound_port(int fd)
 {
-    struct sockaddr_storage own;
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } own = {0};
     socklen_t own_bytes = sizeof own;
-    CHECK(getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0);
-    return ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
-                                           : ((struct sockaddr_in *)&own)->sin_port);
+    CHECK(getsockname(fd, &own.any, &own_bytes) == 0);
+    return ntohs(own.any.sa_family == AF_INET6 ? own.v6.sin6_port : own.v4.sin_port);
 }
 
 enum status stream_listen(struct loop *loop, const char *address,

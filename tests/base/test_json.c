@@ -191,13 +191,14 @@ Test(json, members_are_walked_in_their_order)
     void *cursor = NULL;
     const char *key;
     const struct json *value;
-    char keys[4] = "";
+    struct buffer keys = {0};
     int64_t sum = 0;
     while (json_next(root, &cursor, &key, &value)) {
-        strcat(keys, key);
+        buffer_add_text(&keys, key);
         sum = sum * 10 + json_int(value);
     }
-    cr_assert_str_eq(keys, "zam");
+    cr_assert_str_eq(keys.data, "zam");
+    buffer_free(&keys);
     cr_assert_eq(sum, 123);
     json_free(root);
 }

@@ -136,9 +136,9 @@ Test(log, lines_of_several_threads_do_not_mix)
     log_init("x", LOG_LEVEL_INFO);
     capture_begin(&capture, STDERR_FILENO);
     pthread_t threads[4];
-    static const char *const texts[] = {"aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"};
+    static char texts[][9] = {"aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"};
     for (size_t i = 0; i < 4; i++)
-        CHECK(pthread_create(&threads[i], NULL, write_lines, (void *)(uintptr_t)texts[i]) == 0);
+        CHECK(pthread_create(&threads[i], NULL, write_lines, texts[i]) == 0);
     for (size_t i = 0; i < 4; i++)
         CHECK(pthread_join(threads[i], NULL) == 0);
     capture_end(&capture);

@@ -279,6 +279,7 @@ static void destroy_all(void *arg)
 
 static void destroy_all_io(void *arg, unsigned events)
 {
+    (void)events;
     destroy_all(arg);
 }
 

@@ -50,9 +50,10 @@ Test(random, below_reaches_every_value_evenly)
         cr_assert_lt(value, BOUND);
         seen[value]++;
     }
+    const double expected = (double)DRAWS / BOUND;
     double chi_square = 0;
     for (int i = 0; i < BOUND; i++)
-        chi_square += pow((double)seen[i] - DRAWS / BOUND, 2) / (DRAWS / BOUND);
+        chi_square += pow((double)seen[i] - expected, 2) / expected;
     cr_assert_lt(chi_square, 22.5, "%f", chi_square); /* 6 degrees of freedom, p = 0.001 */
 }
 

@@ -77,6 +77,7 @@ static const struct stream_events events = {on_open, on_data, on_close};
 
 static void on_accept(void *arg, struct stream *stream)
 {
+    (void)arg;
     accepts++;
     if (close_listener_in_accept) {
         stream_listener_close(listener);
@@ -180,7 +181,7 @@ Test(stream, names_are_resolved_and_small_messages_are_not_held_back)
     /* The only sockets of this process with a peer are the two ends. */
     int checked = 0;
     for (int fd = 3; fd < 64; fd++) {
-        struct sockaddr_storage peer;
+        struct sockaddr_storage peer = {0};
         socklen_t peer_bytes = sizeof peer;
         int on = 0;
         socklen_t on_bytes = sizeof on;

@@ -96,6 +96,7 @@ Test(team, a_barrier_waits_for_all)
 
 static void run_again(void *arg, uint32_t index, uint32_t count)
 {
+    (void)count;
     if (index == 0)
         team_run(arg, run_again, arg);
 }

@@ -22,16 +22,16 @@ static void pass_around(void *arg, uint32_t index, uint32_t count)
     struct job *job = arg;
     const uint32_t next = (index + 1) % count;
     for (uint64_t i = 1; i <= job->barriers; i++) {
-        job->slots[index * SLOT_STRIDE + i % 2] = i;
+        job->slots[(size_t)index * SLOT_STRIDE + i % 2] = i;
         team_barrier(job->team);
-        CHECK(job->slots[next * SLOT_STRIDE + i % 2] == i);
+        CHECK(job->slots[(size_t)next * SLOT_STRIDE + i % 2] == i);
     }
 }
 
 static void add_index(void *arg, uint32_t index, uint32_t count)
 {
     struct job *job = arg;
-    job->slots[index * SLOT_STRIDE] += index + count;
+    job->slots[(size_t)index * SLOT_STRIDE] += index + count;
 }
 
 int main(void)
@@ -46,12 +46,12 @@ int main(void)
         team_run(job.team, pass_around, &job);
 
         for (uint32_t i = 0; i < count; i++)
-            job.slots[i * SLOT_STRIDE] = 0;
+            job.slots[(size_t)i * SLOT_STRIDE] = 0;
         const uint64_t runs = stress_rounds(plans[p].runs);
         for (uint64_t i = 0; i < runs; i++)
             team_run(job.team, add_index, &job);
         for (uint32_t i = 0; i < count; i++)
-            CHECK(job.slots[i * SLOT_STRIDE] == runs * (i + count));
+            CHECK(job.slots[(size_t)i * SLOT_STRIDE] == runs * (i + count));
         team_destroy(job.team);
 
         /* A team whose members may not have reached their first wait when it ends. */
