@@ -58,7 +58,7 @@ struct pretokenizer {
 static const char *name_find(const char *names, const char *name, size_t bytes)
 {
     for (const char *at = names; *at != '\0'; at = strchr(at, ' ') + 1)
-        if (strncmp(at, name, bytes) == 0 && at[bytes] == ' ')
+        if (strcspn(at, " ") == bytes && memcmp(at, name, bytes) == 0)
             return at;
     return NULL;
 }

@@ -1,0 +1,162 @@
+/* Incremental detokenising: whole characters only, and the pieces are the whole. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+#include "base/random.h"
+#include "base/utf8.h"
+#include "tests/model/text/small_vocabulary.h"
+
+#define REPLACEMENT "\xef\xbf\xbd"
+
+/* What a decoder makes of all bytes at once: each maximal malformed part is one U+FFFD. */
+static void whole_decode(const struct buffer *bytes, struct buffer *out)
+{
+    const uint8_t *data = (const uint8_t *)bytes->data;
+    for (size_t at = 0; at < bytes->size;) {
+        const int length = utf8_sequence(data + at, bytes->size - at, NULL);
+        if (length > 0) {
+            buffer_add(out, data + at, (size_t)length);
+            at += (size_t)length;
+            continue;
+        }
+        buffer_add_text(out, REPLACEMENT);
+        size_t bad = 1; // grows while it could still begin a character
+        while (at + bad < bytes->size && utf8_sequence(data + at, bad, NULL) < 0 &&
+               utf8_sequence(data + at, bad + 1, NULL) < 0)
+            bad++;
+        at += bad;
+    }
+}
+
+static void random_ids_check(const struct text *text, uint64_t seed, bool mostly_bytes)
+{
+    struct random random;
+    random_init(&random, seed);
+    for (int round = 0; round < 400; round++) {
+        struct text_stream stream;
+        struct buffer pieces = {0};
+        struct buffer bytes = {0};
+        struct buffer whole = {0};
+        text_stream_init(&stream, text, true);
+        for (uint64_t left = random_below(&random, 60); left > 0; left--) {
+            const uint64_t bound = mostly_bytes ? 256 : text_info(text)->vocab_count;
+            const int32_t id = (int32_t)random_below(&random, bound);
+            const size_t before = pieces.size;
+            text_stream_push(&stream, id, &pieces);
+            cr_assert(before == pieces.size ||
+                      utf8_valid(pieces.data + before, pieces.size - before));
+            if (!text_token_special(text, id)) {
+                size_t count;
+                const char *token = text_token_bytes(text, id, &count);
+                buffer_add(&bytes, token, count);
+            }
+        }
+        text_stream_finish(&stream, &pieces);
+        whole_decode(&bytes, &whole);
+        cr_assert_eq(pieces.size, whole.size, "round %d", round);
+        cr_assert(whole.size == 0 || memcmp(pieces.data, whole.data, whole.size) == 0);
+        buffer_free(&pieces);
+        buffer_free(&bytes);
+        buffer_free(&whole);
+    }
+}
+
+Test(text_stream, pieces_of_random_ids_are_the_whole)
+{
+    struct text *text = small_vocabulary_open(
+        &(struct small_vocabulary){.tokens = {{"<|im_end|>", SMALL_CONTROL}}});
+    random_ids_check(text, 1, true);
+    random_ids_check(text, 2, false);
+    text_close(text);
+}
+
+Test(text_stream, pieces_of_random_ids_of_a_real_vocabulary_are_the_whole)
+{
+    if (small_real_model() == NULL)
+        cr_skip_test("no real model (BATON_MODEL)");
+    struct text *text = NULL;
+    struct error error = {0};
+    cr_assert_eq(text_open(small_real_model(), &text, &error), STATUS_OK, "%s", error.text);
+    random_ids_check(text, 3, false);
+    text_close(text);
+}
+
+/* Pushes ids and gives what came out. */
+static const char *pushed(struct text_stream *stream, const int32_t *ids, size_t count)
+{
+    static struct buffer out;
+    buffer_clear(&out);
+    buffer_add(&out, "", 0);
+    for (size_t i = 0; i < count; i++)
+        text_stream_push(stream, ids[i], &out);
+    return out.data;
+}
+
+static const char *finished(struct text_stream *stream)
+{
+    static struct buffer out;
+    buffer_clear(&out);
+    buffer_add(&out, "", 0);
+    text_stream_finish(stream, &out);
+    return out.data;
+}
+
+Test(text_stream, a_character_over_several_tokens_comes_out_once_whole)
+{
+    struct text *text = small_vocabulary_open(&(struct small_vocabulary){0});
+    struct text_stream stream;
+    text_stream_init(&stream, text, true);
+    const int32_t smile[] = {0xf0, 0x9f, 0x98, 0x80};
+    for (size_t i = 0; i < 3; i++)
+        cr_assert_str_eq(pushed(&stream, &smile[i], 1), "");
+    cr_assert_str_eq(pushed(&stream, &smile[3], 1), "\xf0\x9f\x98\x80");
+    cr_assert_str_eq(finished(&stream), "");
+    cr_assert_str_eq(pushed(&stream, (int32_t[]){'a', 0xec, 0x95}, 3), "a");
+    cr_assert_str_eq(pushed(&stream, (int32_t[]){0x88, 'b'}, 2), "\xec\x95\x88"
+                                                                 "b");
+    text_close(text);
+}
+
+Test(text_stream, what_never_completes_becomes_one_replacement)
+{
+    struct text *text = small_vocabulary_open(&(struct small_vocabulary){0});
+    struct text_stream stream;
+    text_stream_init(&stream, text, true);
+    cr_assert_str_eq(pushed(&stream, (int32_t[]){0xe2, 0x80}, 2), "");
+    cr_assert_str_eq(finished(&stream), REPLACEMENT);
+    cr_assert_str_eq(finished(&stream), "");
+    cr_assert_str_eq(pushed(&stream, (int32_t[]){0xe2, 0x80, 'x'}, 3), REPLACEMENT "x");
+    cr_assert_str_eq(pushed(&stream, (int32_t[]){0xff, 'x', 0x80}, 3), REPLACEMENT "x" REPLACEMENT);
+    /* A surrogate's first byte may not be followed by its second: three replacements. */
+    cr_assert_str_eq(pushed(&stream, (int32_t[]){0xed, 0xa0, 0x80}, 3),
+                     REPLACEMENT REPLACEMENT REPLACEMENT);
+    cr_assert_str_eq(pushed(&stream, (int32_t[]){0xf0, 0x9f, 0xc3, 0xa9}, 4),
+                     REPLACEMENT "\xc3\xa9");
+    text_close(text);
+}
+
+Test(text_stream, special_tokens_are_skipped_or_shown)
+{
+    struct text *text = small_vocabulary_open(&(struct small_vocabulary){
+        .tokens = {{"<|im_end|>", SMALL_CONTROL}, {"a b", SMALL_USER_DEFINED}}});
+    const int32_t ids[] = {'x', SMALL_FIRST_ADDED, SMALL_FIRST_ADDED + 1};
+    struct text_stream stream;
+    text_stream_init(&stream, text, true);
+    cr_assert_str_eq(pushed(&stream, ids, 3), "xa b");
+    text_stream_init(&stream, text, false);
+    cr_assert_str_eq(pushed(&stream, ids, 3), "x<|im_end|>a b");
+    /* Ids outside the vocabulary stand for nothing. */
+    cr_assert_str_eq(pushed(&stream, (int32_t[]){-1, 1 << 30}, 2), "");
+    text_close(text);
+}
+
+/* Added tokens whose text is in the byte alphabet are decoded like the others. */
+Test(text_stream, the_byte_alphabet_is_undone_everywhere)
+{
+    struct text *text = small_vocabulary_open(
+        &(struct small_vocabulary){.tokens = {{"\xc4\xa0yes\xc4\x8a", SMALL_USER_DEFINED}}});
+    struct text_stream stream;
+    text_stream_init(&stream, text, true);
+    cr_assert_str_eq(pushed(&stream, (int32_t[]){SMALL_FIRST_ADDED}, 1), " yes\n");
+    text_close(text);
+}
