@@ -1,9 +1,18 @@
-/* Products: activations are brought into the form the weights want, then the panels are shared out
- * among the team (outputs, never inputs, so that the number of threads changes no sum). */
+/* Products: activations are brought into the form the weights want, then the members of the team
+ * draw pieces of panels from a counter until none is left. Outputs are shared out, never inputs, so
+ * that neither the number of threads nor who was faster changes a sum; and a member that lost its
+ * CPU for a while holds up no more than one piece. */
+#include <stdatomic.h>
+
 #include "base/check.h"
 #include "kernels/backend_cpu_internal.h"
 
 enum activation_form { FORM_F32, FORM_BF16, FORM_I8 };
+
+enum {
+    PIECES_PER_MEMBER = 8,
+    PIECE_PANELS = 2, /* pieces are a multiple of it: what the widest tile takes at once */
+};
 
 struct matmul_job {
     struct backend_cpu *cpu;
@@ -12,6 +21,8 @@ struct matmul_job {
     matmul_kernel *kernel;
     struct matmul_task task;
     bool prepare; /* activations are still to be converted */
+    uint32_t piece_panels;
+    atomic_uint next_panel;
 };
 
 static matmul_kernel *native_kernel(const struct kernel_table *kernels, enum weight_kind kind)
@@ -86,22 +97,34 @@ static void prepare_rows(const struct matmul_job *job, size_t first, size_t end)
 
 static void matmul_member(void *arg, uint32_t index, uint32_t count)
 {
-    const struct matmul_job *job = arg;
-    size_t first;
-    size_t end;
+    struct matmul_job *job = arg;
     if (job->prepare) {
+        size_t first;
+        size_t end;
         team_split(job->task.rows, 1, index, count, &first, &end);
         if (first < end)
             prepare_rows(job, first, end);
         team_barrier(job->cpu->team);
     }
-    team_split(panel_count(job->task.n), 1, index, count, &first, &end);
-    if (first == end)
-        return;
+    const uint32_t panels = panel_count(job->task.n);
     struct matmul_task task = job->task;
-    task.panel_first = (uint32_t)first;
-    task.panel_end = (uint32_t)end;
-    job->kernel(&task);
+    for (;;) {
+        task.panel_first =
+            atomic_fetch_add_explicit(&job->next_panel, job->piece_panels, memory_order_relaxed);
+        if (task.panel_first >= panels)
+            return;
+        task.panel_end = panels - task.panel_first < job->piece_panels
+                             ? panels
+                             : task.panel_first + job->piece_panels;
+        job->kernel(&task);
+    }
+}
+
+/* How many panels a member draws at a time. */
+static uint32_t piece_panels(uint32_t panels, uint32_t members)
+{
+    const uint32_t piece = panels / (members * PIECES_PER_MEMBER) / PIECE_PANELS * PIECE_PANELS;
+    return piece > PIECE_PANELS ? piece : PIECE_PANELS;
 }
 
 /* Points the task at the scratch that prepare_rows fills. */
@@ -141,6 +164,7 @@ void cpu_matmul(struct backend *backend, const struct matmul_args *args)
     };
     job.kernel = job.form == FORM_F32 ? f32_kernel(&cpu->kernels, weight->kind)
                                       : native_kernel(&cpu->kernels, weight->kind);
+    job.piece_panels = piece_panels(panel_count(weight->n), team_count(cpu->team));
     const size_t values = (size_t)args->rows * weight->k;
     if (job.form != FORM_F32) {
         place_activations(&job);

@@ -11,8 +11,9 @@ static struct cpu_features features;
 
 #if defined(__x86_64__)
 enum { LEAF_FEATURES = 1, LEAF_EXTENDED = 7 };
-enum { XCR0_SSE_AVX = 0x6 };
+enum { XCR0_SSE_AVX = 0x6, XCR0_AVX512 = 0xe6 };
 static const uint32_t LEAF1_ECX_NEEDED = bit_FMA | bit_OSXSAVE | bit_AVX | bit_F16C;
+static const uint32_t LEAF7_EBX_AVX512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
 
 static uint64_t read_xcr0(void)
 {
@@ -38,6 +39,8 @@ static void detect(void)
     if (!__get_cpuid_count(LEAF_EXTENDED, 0, &eax, &ebx, &ecx, &edx))
         return;
     features.avx2_fma_f16c = (ebx & bit_AVX2) != 0;
+    features.avx512_vnni = (ebx & LEAF7_EBX_AVX512) == LEAF7_EBX_AVX512 &&
+                           (ecx & bit_AVX512VNNI) != 0 && (xcr0 & XCR0_AVX512) == XCR0_AVX512;
 }
 #else
 static void detect(void)

@@ -21,6 +21,7 @@ static const struct kernel_row ROWS[] = {
 static const char *const ISA_NAMES[KERNEL_ISA_COUNT] = {
     [KERNEL_ISA_ref] = "ref",
     [KERNEL_ISA_avx2] = "avx2",
+    [KERNEL_ISA_avx512vnni] = "avx512vnni",
 };
 
 const struct kernel_row *kernel_rows(uint32_t *count_out)
@@ -52,6 +53,8 @@ bool kernel_isa_available(enum kernel_isa isa)
         return true;
     case KERNEL_ISA_avx2:
         return cpu_features()->avx2_fma_f16c;
+    case KERNEL_ISA_avx512vnni:
+        return cpu_features()->avx2_fma_f16c && cpu_features()->avx512_vnni;
     case KERNEL_ISA_COUNT:
         break;
     }

@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 
 /* Instruction sets in the order of the ladder; `ref` is plain C for any CPU. */
-enum kernel_isa { KERNEL_ISA_ref, KERNEL_ISA_avx2, KERNEL_ISA_COUNT };
+enum kernel_isa { KERNEL_ISA_ref, KERNEL_ISA_avx2, KERNEL_ISA_avx512vnni, KERNEL_ISA_COUNT };
 
 /* Activations x [T][K] become int8 by groups of 32 (K a multiple of 32). */
 struct quantize_task {
@@ -135,7 +135,7 @@ struct kernel_row {
 };
 const struct kernel_row *kernel_rows(uint32_t *count_out);
 
-/* "ref", "avx2". */
+/* "ref", "avx2", "avx512vnni". */
 const char *kernel_isa_name(enum kernel_isa isa);
 /* False if there is no such name; says nothing about the CPU. */
 bool kernel_isa_parse(const char *name, enum kernel_isa *isa_out);

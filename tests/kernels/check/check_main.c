@@ -67,7 +67,7 @@ bool check_run_row(const struct kernel_row *row, uint64_t seed, bool quiet)
     const pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        if (quiet && !freopen("/dev/null", "w", stdout))
+        if (quiet && !(freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr)))
             _exit(1);
         const int code = run_checker(row, seed);
         fflush(stdout);
