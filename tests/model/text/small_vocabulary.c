@@ -86,17 +86,11 @@ static void put_text(struct gguf_writer *writer, const char *key, const char *va
     gguf_writer_put_string(writer, key, value, strlen(value));
 }
 
-enum status small_vocabulary_try(const struct small_vocabulary *vocabulary, struct text **out,
-                                 struct error *error)
+static void file_write(const char *path, const struct small_vocabulary *vocabulary)
 {
-    char path[128];
-    const char *folder = getenv("TMPDIR");
-    snprintf(path, sizeof path, "%s/baton-vocabulary-XXXXXX", folder != NULL ? folder : "/tmp");
-    const int fd = mkstemp(path);
-    CHECK(fd >= 0);
-    close(fd);
     struct gguf_writer *writer;
-    CHECK(gguf_writer_open(path, &writer, error) == STATUS_OK);
+    struct error error;
+    CHECK(gguf_writer_open(path, &writer, &error) == STATUS_OK);
     put_text(writer, "general.architecture", "llama");
     put_text(writer, "general.name", "small");
     gguf_writer_put_u32(writer, "llama.context_length", 77);
@@ -111,7 +105,44 @@ enum status small_vocabulary_try(const struct small_vocabulary *vocabulary, stru
         put_text(writer, "tokenizer.chat_template", vocabulary->chat_template);
     if (vocabulary->more_keys != NULL)
         vocabulary->more_keys(writer);
-    CHECK(gguf_writer_finish(writer, error) == STATUS_OK);
+    CHECK(gguf_writer_finish(writer, &error) == STATUS_OK);
+}
+
+/* A new empty file; its name is valid until the next call. */
+static const char *file_new(void)
+{
+    static char path[128];
+    const char *folder = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/baton-vocabulary-XXXXXX", folder != NULL ? folder : "/tmp");
+    const int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    close(fd);
+    return path;
+}
+
+enum status small_vocabulary_try(const struct small_vocabulary *vocabulary, struct text **out,
+                                 struct error *error)
+{
+    const char *path = file_new();
+    file_write(path, vocabulary);
+    const enum status status = text_open(path, out, error);
+    unlink(path);
+    return status;
+}
+
+void small_vocabulary_bytes(const struct small_vocabulary *vocabulary, struct buffer *out)
+{
+    const char *path = file_new();
+    file_write(path, vocabulary);
+    CHECK(small_file_read(path, out));
+    unlink(path);
+}
+
+enum status small_bytes_open(const struct buffer *bytes, struct text **out, struct error *error)
+{
+    const char *path = file_new();
+    FILE *file = fopen(path, "wb");
+    CHECK(file != NULL && fwrite(bytes->data, bytes->size, 1, file) == 1 && fclose(file) == 0);
     const enum status status = text_open(path, out, error);
     unlink(path);
     return status;

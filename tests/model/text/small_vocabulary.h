@@ -54,6 +54,10 @@ enum status small_vocabulary_try(const struct small_vocabulary *vocabulary, stru
 /* The same, failing the test when it does not open. */
 struct text *small_vocabulary_open(const struct small_vocabulary *vocabulary);
 
+/* The file's bytes, for tests that damage them; and opening what became of them. */
+void small_vocabulary_bytes(const struct small_vocabulary *vocabulary, struct buffer *out);
+enum status small_bytes_open(const struct buffer *bytes, struct text **out, struct error *error);
+
 /* Ids of a text, up to 4096 of them; valid until the next call. */
 const struct token_list *small_encode(const struct text *text, const char *bytes, size_t count,
                                       bool special);

@@ -1,6 +1,7 @@
 /* Opening vocabularies: what is read, and what is refused by name. */
 #include <criterion/criterion.h>
 
+#include "base/random.h"
 #include "tests/model/text/small_vocabulary.h"
 
 static void refused(struct small_vocabulary vocabulary, enum status status, const char *words)
@@ -174,4 +175,65 @@ Test(text_open, tokens_are_found_by_their_bytes)
     const char *text_bytes = text_token_bytes(text, SMALL_FIRST_ADDED, &bytes);
     cr_assert(bytes == 10 && memcmp(text_bytes, "<|im_end|>", 10) == 0);
     text_close(text);
+}
+
+/* Uses everything of a vocabulary that opened in spite of its damage. */
+static void exercise(const struct text *text)
+{
+    static const char sample[] = "hello  w\n\n12 aaaaa<|im_end|>\xc3\xa9\xff[PAD3]";
+    const struct chat_message message = {"user", sample, sizeof sample - 1};
+    struct token_list ids = {0};
+    struct buffer out = {0};
+    struct error error = {0};
+    text_encode(text, sample, sizeof sample - 1, true, 999, &ids, &error);
+    text_encode_chat(text, &message, 1, true, 999, &ids, &error);
+    text_render_chat(text, &message, 1, true, &out, &error);
+    struct text_stream stream;
+    text_stream_init(&stream, text, false);
+    for (int32_t id = -1; id <= (int32_t)text_info(text)->vocab_count; id++)
+        text_stream_push(&stream, id, &out);
+    text_stream_finish(&stream, &out);
+    token_list_free(&ids);
+    buffer_free(&out);
+}
+
+Test(text_open, flipped_bytes_do_no_harm, .timeout = 120)
+{
+    enum { ROUNDS = 3000 };
+    const struct small_vocabulary vocabulary = {.pre = "qwen2",
+                                                .chat_template =
+                                                    "{{ '<|im_start|>system\nYou.<|im_end|>' }}",
+                                                .tokens = {{"<|im_start|>", SMALL_CONTROL},
+                                                           {"<|im_end|>", SMALL_CONTROL},
+                                                           {"<0xC0>", SMALL_BYTE},
+                                                           {"<tool>", SMALL_USER_DEFINED}},
+                                                .more_keys = ends_put};
+    struct buffer good = {0};
+    small_vocabulary_bytes(&vocabulary, &good);
+    size_t open_count = 0;
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        struct random random;
+        random_init(&random, round);
+        struct buffer bytes = {0};
+        buffer_add(&bytes, good.data, good.size);
+        for (uint64_t flips = 1 + random_below(&random, 4); flips > 0; flips--) {
+            const size_t at = (size_t)random_below(&random, good.size);
+            if (random_below(&random, 2) == 0)
+                bytes.data[at] = (char)random_next(&random);
+            else
+                bytes.data[at] ^= (char)(1u << random_below(&random, 8));
+        }
+        struct text *text = NULL;
+        struct error error = {0};
+        if (small_bytes_open(&bytes, &text, &error) == STATUS_OK) {
+            open_count++;
+            exercise(text);
+            text_close(text);
+        } else {
+            cr_assert_neq(error.text[0], '\0', "round %lu", (unsigned long)round);
+        }
+        buffer_free(&bytes);
+    }
+    cr_assert(open_count > ROUNDS / 50 && open_count < ROUNDS * 9 / 10, "%zu", open_count);
+    buffer_free(&good);
 }
