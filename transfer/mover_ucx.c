@@ -65,11 +65,17 @@ struct send {
 };
 STAILQ_HEAD(send_list, send);
 
-/* Lives in the memory UCX keeps for us with each request. */
+/* A rendezvous being received. Kept for reuse; there are never more than the owner has named
+ * destinations for. */
 struct receive {
+    SLIST_ENTRY(receive) entry;
     struct mover_peer *peer;
     struct mover_data_header header;
+    bool begun; /* ucp_am_recv_data_nbx has returned */
+    bool over;
+    ucs_status_t status;
 };
+SLIST_HEAD(receive_list, receive);
 
 struct mover_peer {
     LIST_ENTRY(mover_peer) entry;
@@ -82,8 +88,7 @@ struct mover_peer {
     uint32_t sends;         /* data and messages given to UCX, not yet complete or not yet told */
     uint32_t receives;
     uint64_t dial_deadline_ns; /* 0: connected, or accepted */
-    bool ready;                /* accepted endpoints send only after their first flush */
-    bool flushing;             /* that flush is pending */
+    bool ready;                /* accepted endpoints send once the other side has spoken */
     bool failed;               /* never call into this endpoint again but to close it */
     bool closed;               /* by the owner: tells it nothing but ends of sends and receives */
     bool closing, gone;        /* the endpoint is being closed, is closed */
@@ -109,6 +114,7 @@ struct mover {
     uint32_t peer_count;
     struct send *sends; /* [sends_max] */
     struct send_list sends_free, sends_told;
+    struct receive_list receives_free;
     char address[MOVER_ADDRESS_BYTES];
 };
 
@@ -148,9 +154,17 @@ static ucs_log_func_rc_t on_ucx_log(const char *file, unsigned line, const char 
 }
 
 /* UCX writes its log to standard output and takes over SIGSEGV and its kin when it is loaded; both
- * belong to the program. A user who set the variables gets what they say. */
+ * belong to the program. UCX 1.13 takes the settings of a transport only from the environment
+ * (given to ucp_config_modify they are kept aside and never used). A user who set a variable gets
+ * what it says. */
 static void library_tame(void)
 {
+    static const char *const settings[][2] = {
+        {"UCX_TCP_KEEPIDLE", "1s"},    {"UCX_TCP_KEEPINTVL", "1s"}, {"UCX_TCP_KEEPCNT", "3"},
+        {"UCX_TCP_CM_REUSEADDR", "y"}, {"UCX_TCP_PUT_ENABLE", "n"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(settings); i++)
+        CHECK(setenv(settings[i][0], settings[i][1], 0) == 0);
     static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
     if (!getenv("UCX_LOG_LEVEL") && !getenv("UCX_LOG_FILE"))
         ucs_log_push_handler(on_ucx_log);
@@ -180,17 +194,11 @@ static ucs_status_t context_create(struct domain *domain)
         return status;
     configure(config, "TLS", "tcp,self");
     configure(config, "KEEPALIVE_INTERVAL", "1s");
-    configure(config, "TCP_KEEPIDLE", "1s");
-    configure(config, "TCP_KEEPINTVL", "1s");
-    configure(config, "TCP_KEEPCNT", "3");
-    configure(config, "TCP_CM_REUSEADDR", "y");
-    configure(config, "WARN_UNUSED_ENV_VARS", "n");
     if (domain->device[0])
         configure(config, "NET_DEVICES", domain->device);
     const ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_REQUEST_SIZE,
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
         .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
-        .request_size = sizeof(struct receive),
     };
     status = ucp_init(&params, config, &domain->context);
     ucp_config_release(config);
@@ -393,7 +401,8 @@ static enum status ucx_send_message(struct mover_peer *peer, const void *frame, 
     struct send *send = malloc(sizeof *send + bytes);
     CHECK(send != NULL);
     *send = (struct send){.peer = peer, .bytes = bytes, .data = send->frame};
-    memcpy(send->frame, frame, bytes);
+    if (bytes > 0)
+        memcpy(send->frame, frame, bytes);
     peer->messages++;
     send_or_queue(send);
     return STATUS_OK;
@@ -441,7 +450,6 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 
 static void peer_opened(struct mover_peer *peer)
 {
-    peer->dial_deadline_ns = 0;
     peer->ready = true;
     struct send *send;
     while ((send = STAILQ_FIRST(&peer->queue))) {
@@ -450,33 +458,22 @@ static void peer_opened(struct mover_peer *peer)
     }
 }
 
-static void on_flushed(void *request, ucs_status_t status, void *arg)
+/* An empty message. The side that dialled sends one at once and the other answers it: that is how
+ * both know that the connection is whole. (A flush would tell the same, but UCX 1.13 aborts when
+ * the connection breaks under a flush.) */
+static void peer_greet(struct mover_peer *peer)
 {
-    struct mover_peer *peer = arg;
-    ucp_request_free(request);
-    peer->flushing = false;
-    if (status != UCS_OK)
-        peer_fail(peer, status_of_ucs(status));
-    else if (is_usable(peer))
-        peer_opened(peer);
+    const enum status status = ucx_send_message(peer, NULL, 0);
+    CHECK(status == STATUS_OK || status == STATUS_CLOSED);
 }
 
-/* A flush is over when the connection is whole: an accepted endpoint must not send before that, and
- * a dialled one has kept its deadline by then. */
-static void peer_flush(struct mover_peer *peer)
+static void peer_greeted(struct mover_peer *peer)
 {
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send = on_flushed,
-        .user_data = peer,
-    };
-    const ucs_status_ptr_t request = ucp_ep_flush_nbx(peer->ep, &param);
-    if (UCS_PTR_IS_PTR(request))
-        peer->flushing = true;
-    else if (UCS_PTR_STATUS(request) == UCS_OK)
+    if (!peer->ready) {
         peer_opened(peer);
-    else
-        peer_fail(peer, status_of_ucs(UCS_PTR_STATUS(request)));
+        peer_greet(peer);
+    }
+    peer->dial_deadline_ns = 0;
 }
 
 static struct mover_peer *peer_create(struct domain *domain, ucp_ep_params_t *params,
@@ -528,7 +525,7 @@ static enum status ucx_dial(struct mover *mover, const char *address, struct mov
     peer->ready = true;
     peer->dial_deadline_ns =
         loop_now_ns(mover->loop) + (uint64_t)mover->options.connect_ms * NS_PER_MS;
-    peer_flush(peer);
+    peer_greet(peer);
     *out = peer;
     return STATUS_OK;
 }
@@ -560,7 +557,6 @@ static void accept_calls(struct mover *mover)
             LOG_WARN("a peer that dialled could not be taken: %s", ucs_status_string(status));
             continue;
         }
-        peer_flush(peer);
         mover->events.on_peer_accepted(mover->arg, peer);
     }
     mover->call_count = 0;
@@ -611,7 +607,7 @@ static void peers_reap(struct mover *mover)
         if (!is_usable(peer) && !peer->closing)
             peer_close_endpoint(peer);
         struct mover_peer *next = LIST_NEXT(peer, entry);
-        if (!peer->gone || peer->sends > 0 || peer->receives > 0 || peer->flushing) {
+        if (!peer->gone || peer->sends > 0 || peer->receives > 0) {
             peer = next;
             continue;
         }
@@ -653,38 +649,68 @@ static ucs_status_t on_am_message(void *arg, const void *header, size_t header_b
         peer_fail(peer, STATUS_CORRUPT);
         return UCS_OK;
     }
-    mover->events.on_message(mover->arg, peer, data, bytes);
+    if (bytes == 0)
+        peer_greeted(peer);
+    else
+        mover->events.on_message(mover->arg, peer, data, bytes);
     return UCS_OK;
 }
 
-static void on_received(void *request, ucs_status_t status, size_t bytes, void *arg)
+static void receive_finish(struct receive *receive)
 {
-    const struct receive receive = *(const struct receive *)request;
-    struct mover_peer *peer = receive.peer;
+    struct mover_peer *peer = receive->peer;
     struct mover *mover = peer->mover;
-    ucp_request_free(request);
+    const struct mover_data_header header = receive->header;
+    const enum status status = status_of_ucs(receive->status);
+    SLIST_INSERT_HEAD(&mover->receives_free, receive, entry);
     peer->receives--;
     if (!mover->quiet)
-        mover->events.on_data_done(mover->arg, peer, &receive.header, status_of_ucs(status));
+        mover->events.on_data_done(mover->arg, peer, &header, status);
+}
+
+/* Comes inside ucp_am_recv_data_nbx when the endpoint has just failed. */
+static void on_received(void *request, ucs_status_t status, size_t bytes, void *arg)
+{
+    struct receive *receive = arg;
+    receive->over = true;
+    receive->status = status;
+    ucp_request_free(request);
+    if (receive->begun)
+        receive_finish(receive);
+}
+
+static struct receive *receive_take(struct mover_peer *peer, const struct mover_data_header *header)
+{
+    struct receive *receive = SLIST_FIRST(&peer->mover->receives_free);
+    if (receive) {
+        SLIST_REMOVE_HEAD(&peer->mover->receives_free, entry);
+    } else {
+        receive = malloc(sizeof *receive);
+        CHECK(receive != NULL);
+    }
+    *receive = (struct receive){.peer = peer, .header = *header};
+    peer->receives++;
+    return receive;
 }
 
 static void receive_rendezvous(struct mover_peer *peer, const struct mover_data_header *header,
                                void *description, void *at)
 {
-    struct mover *mover = peer->mover;
+    struct receive *receive = receive_take(peer, header);
     const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
         .cb.recv_am = on_received,
+        .user_data = receive,
     };
     const ucs_status_ptr_t request =
         ucp_am_recv_data_nbx(peer->domain->worker, description, at, header->payload_bytes, &param);
-    if (!UCS_PTR_IS_PTR(request)) {
-        mover->events.on_data_done(mover->arg, peer, header,
-                                   status_of_ucs(UCS_PTR_STATUS(request)));
-        return;
+    receive->begun = true;
+    if (!receive->over && !UCS_PTR_IS_PTR(request)) {
+        receive->over = true;
+        receive->status = UCS_PTR_STATUS(request);
     }
-    *(struct receive *)request = (struct receive){.peer = peer, .header = *header};
-    peer->receives++;
+    if (receive->over)
+        receive_finish(receive);
 }
 
 static ucs_status_t on_am_data(void *arg, const void *header_bytes_in, size_t header_bytes,
@@ -724,8 +750,7 @@ static bool mover_is_busy(const struct mover *mover)
 {
     const struct mover_peer *peer;
     LIST_FOREACH(peer, &mover->peers, entry)
-    if (peer->sends > 0 || peer->receives > 0 || peer->dial_deadline_ns || peer->flushing ||
-        !is_usable(peer))
+    if (peer->sends > 0 || peer->receives > 0 || peer->dial_deadline_ns || !is_usable(peer))
         return true;
     return false;
 }
@@ -836,6 +861,11 @@ static void ucx_destroy(struct mover *mover)
         LIST_REMOVE(peer, entry);
         free(peer);
     }
+    struct receive *receive;
+    while ((receive = SLIST_FIRST(&mover->receives_free))) {
+        SLIST_REMOVE_HEAD(&mover->receives_free, entry);
+        free(receive);
+    }
     loop_task_destroy(mover->turn);
     loop_timer_destroy(mover->safety);
     free(mover->sends);
@@ -855,6 +885,7 @@ static enum status ucx_create(struct loop *loop, const struct mover_options *opt
     mover->events = *events;
     mover->arg = arg;
     LIST_INIT(&mover->peers);
+    SLIST_INIT(&mover->receives_free);
     STAILQ_INIT(&mover->sends_free);
     STAILQ_INIT(&mover->sends_told);
     mover->sends = calloc(options->sends_max, sizeof *mover->sends);
