@@ -92,6 +92,8 @@ struct printer {
 
 static void printer_flush(struct printer *printer)
 {
+    if (printer->pending.size == 0)
+        return;
     if (fwrite(printer->pending.data, 1, printer->pending.size, stdout) != printer->pending.size ||
         fflush(stdout) != 0)
         printer->failed = true;
