@@ -60,8 +60,8 @@ struct worker_node {
     uint32_t max_batch;       /* told in HELLO */
 };
 
-/* Dials the routers and runs the loop until SIGTERM or SIGINT (0) or until every router has refused
- * this worker for good (1). Router links are closed, with GOAWAY, when it returns; a second signal
+/* Dials the routers and runs the loop until SIGTERM or SIGINT (0), or until every router has refused
+ * this worker before one took it (1). Router links are closed, with GOAWAY, when it returns; a second signal
  * ends the process at once from the first one on. */
 int worker_run(struct worker *worker, const struct worker_node *node, void *arg);
 

@@ -28,7 +28,7 @@ static void on_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
     struct progress *progress = arg;
     const uint64_t percent =
         total_bytes == 0 ? 100 : (uint64_t)(100.0 * (double)done_bytes / (double)total_bytes);
-    if (percent / PROGRESS_STEP == progress->told / PROGRESS_STEP && progress->told != 0)
+    if (percent / PROGRESS_STEP == progress->told / PROGRESS_STEP)
         return;
     progress->told = percent;
     LOG_INFO("loading the model: %" PRIu64 " %% of %" PRIu64 " MiB", percent, total_bytes / MIB);
@@ -47,6 +47,8 @@ static enum status open_model(struct worker *worker, const struct worker_batch *
 {
     const struct worker_options *o = worker->options;
     struct gguf *file;
+    LOG_INFO("loading %s", o->model);
+    notify_line(&worker->notify, "STATUS=loading model 0 %%");
     TRY(gguf_open(o->model, &file, error));
     enum status status = text_open_gguf(file, &worker->text, error);
     uint64_t kv_tokens = 0;

@@ -8,8 +8,7 @@
 #include "base/log.h"
 
 enum {
-    READY_POLL_MS = 20,    /* until a router has welcomed us */
-    REFUSED_POLL_MS = 500, /* afterwards: has every router refused us? */
+    READY_POLL_MS = 20, /* until a router has welcomed us */
     MOVER_CONNECT_MS = 3000,
     MOVER_SENDS_MAX = 256,
     MOVER_MESSAGE_BYTES_MIN = 64 << 10,
@@ -21,8 +20,7 @@ struct frame {
     const struct worker_node *node;
     void *node_arg;
     struct loop_signal *term, *interrupt;
-    struct loop_timer *timer;
-    bool ready;
+    struct loop_timer *timer; /* until ready */
     int exit_code;
 };
 
@@ -67,6 +65,7 @@ static void on_timer(void *arg)
     struct frame *frame = arg;
     struct worker *worker = frame->worker;
     const char *text;
+    /* A worker that has served stays: the router may be restarted with another model, and back. */
     if (router_client_refused(worker->routers, &text)) {
         struct error error;
         error_set(&error, STATUS_MISMATCH, "no router takes this worker: %s", text);
@@ -74,13 +73,12 @@ static void on_timer(void *arg)
         loop_stop(worker->loop);
         return;
     }
-    if (frame->ready || router_client_connected_count(worker->routers) == 0)
+    if (router_client_connected_count(worker->routers) == 0)
         return;
-    frame->ready = true;
+    loop_timer_stop(frame->timer);
     LOG_INFO("ready: %" PRIu32 " of %" PRIu32 " routers",
              router_client_connected_count(worker->routers), worker->options->routers.count);
     notify_line(&worker->notify, "READY=1");
-    loop_timer_start(frame->timer, REFUSED_POLL_MS, REFUSED_POLL_MS);
 }
 
 static void on_signal(void *arg)

@@ -1,0 +1,424 @@
+/* A real decode node that reads prompts itself (RESERVE local), against the same model in this
+ * process. Hand-offs are tests/worker/test_handoff_pair.c. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/format/gguf.h"
+#include "tests/worker/fake_router.h"
+#include "tests/worker/oracle.h"
+
+static char model[TEST_PATH_BYTES];
+static struct fake_router router;
+static struct daemon daemon_process;
+static struct fake_worker *node;
+static int32_t prompt[4096];
+
+static void open_with(const char *const *options)
+{
+    snprintf(model, sizeof model, "%s", test_model("tiny.gguf", NULL));
+    fake_router_open(&router);
+    node = fake_router_worker(&router, &daemon_process, "baton-decode", model, options);
+    oracle_prompt(1, node->vocab_count, 4096, prompt);
+}
+
+/* Every test ends with all pages free and a clean exit. */
+static void close_all(void)
+{
+    fake_router_wait(&router, "idle decode node", worker_idle, node);
+    daemon_stop(&daemon_process);
+    fake_router_wait(&router, "close of the link", worker_gone, node);
+    cr_assert(node->said_goodbye);
+    fake_router_close(&router);
+}
+
+static struct ask plain(uint32_t prompt_count, uint32_t max_tokens)
+{
+    return (struct ask){.prompt = prompt,
+                        .prompt_count = prompt_count,
+                        .max_tokens = max_tokens,
+                        .ignore_eos = true};
+}
+
+static struct fake_answer *ask_local(const struct ask *ask)
+{
+    return fake_router_ask(&router, node, NULL, ask);
+}
+
+Test(decode_daemon, says_what_it_is)
+{
+    open_with((const char *[]){"--max-batch", "7", NULL});
+    cr_assert_eq(node->role, WORKER_DECODE);
+    cr_assert_eq(node->max_batch, 7);
+    cr_assert_eq(node->context_tokens, 2048);
+    cr_assert_eq(node->pages_total, 4 * 2048 / 64);
+    cr_assert_neq(strlen(node->data_address), 0);
+    char line[160];
+    snprintf(line, sizeof line, "DATA=%s\n", node->data_address);
+    cr_assert(daemon_said(&daemon_process, line));
+    cr_assert(daemon_said(&daemon_process, "STATUS=loading model 100 %\n"), "%s",
+              daemon_process.notify);
+    close_all();
+}
+
+Test(decode_daemon, answers_are_those_of_one_process)
+{
+    static const uint32_t lengths[] = {1, 2, 63, 64, 65, 127, 128, 129, 256, 257, 700};
+    struct oracle oracle;
+    open_with((const char *[]){"--chunk-tokens", "128", NULL});
+    oracle_open(&oracle, model);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        struct ask ask = plain(lengths[i], 20);
+        ask.prompt = prompt + i;
+        ask.temperature = i % 2 == 0 ? 0 : 1.3f;
+        ask.seed = 77 + i;
+        struct fake_answer *answer = ask_local(&ask);
+        fake_router_expect(&router, answer, FINISH_LENGTH);
+        oracle_compare(&oracle, answer, 20);
+        cr_assert_gt(answer->reports[WORKER_DECODE].first_step_us, 0);
+    }
+    cr_assert_gt(node->heartbeat.tokens_done, 0);
+    cr_assert_gt(node->heartbeat.tokens_per_s, 0);
+    oracle_close(&oracle);
+    close_all();
+}
+
+Test(decode_daemon, many_join_and_leave_and_more_than_the_batch_wait)
+{
+    enum { COUNT = 24 };
+    struct fake_answer *answers[COUNT];
+    struct oracle oracle;
+    open_with(
+        (const char *[]){"--max-batch", "5", "--chunk-tokens", "64", "--kv-memory", "64M", NULL});
+    oracle_open(&oracle, model);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        struct ask ask = plain(1 + (i * 37) % 190, 3 + (i * 11) % 40);
+        ask.prompt = prompt + i;
+        ask.temperature = 1;
+        ask.seed = i;
+        answers[i] = ask_local(&ask);
+        loop_run_once(router.loop, 1);
+    }
+    for (uint32_t i = 0; i < COUNT; i++)
+        fake_router_expect(&router, answers[i], FINISH_LENGTH);
+    for (uint32_t i = 0; i < COUNT; i++)
+        oracle_compare(&oracle, answers[i], answers[i]->ask.max_tokens);
+    /* One message a step for all of the batch. */
+    cr_assert_lt(router.tokens_messages * 2, router.tokens_steps);
+    oracle_close(&oracle);
+    close_all();
+}
+
+Test(decode_daemon, ends_of_answers)
+{
+    struct oracle oracle;
+    int32_t free_run[12];
+    open_with(NULL);
+    oracle_open(&oracle, model);
+    struct ask ask = plain(70, 12);
+    ask.temperature = 1.5f;
+    ask.seed = 5;
+    oracle_generate(&oracle, &ask, 12, free_run);
+
+    /* The id of a token in the middle as stop id; first occurrence decides. */
+    uint32_t at = 6;
+    for (uint32_t i = 0; i < 6; i++)
+        at = free_run[i] == free_run[6] && i < at ? i : at;
+    struct ask stop = ask;
+    stop.stop_ids = &free_run[6];
+    stop.stop_count = 1;
+    struct fake_answer *answer = ask_local(&stop);
+    fake_router_expect(&router, answer, FINISH_STOP);
+    oracle_compare(&oracle, answer, at);
+    cr_assert_eq(answer->stop_id, free_run[6]);
+
+    /* The very first token: an answer of none. */
+    stop.stop_ids = &free_run[0];
+    answer = ask_local(&stop);
+    fake_router_expect(&router, answer, FINISH_STOP);
+    cr_assert_eq(answer->token_count, 0);
+
+    /* min_tokens keeps it going. */
+    stop.min_tokens = 12;
+    answer = ask_local(&stop);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    oracle_compare(&oracle, answer, 12);
+
+    struct ask one = plain(64, 1);
+    answer = ask_local(&one);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    oracle_compare(&oracle, answer, 1);
+
+    /* The context ends the answer, whatever max_tokens says. */
+    struct ask last = plain(2047, UINT32_MAX);
+    answer = ask_local(&last);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    oracle_compare(&oracle, answer, 1);
+    struct ask few = plain(2040, 4000000);
+    answer = ask_local(&few);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    oracle_compare(&oracle, answer, 8);
+    oracle_close(&oracle);
+    close_all();
+}
+
+Test(decode_daemon, log_probabilities_come_when_asked_for)
+{
+    open_with(NULL);
+    struct ask ask = plain(20, 5);
+    ask.top_logprobs = 3;
+    struct fake_answer *answer = ask_local(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    for (uint32_t i = 0; i < 5; i++) {
+        cr_assert_lt(answer->logprobs[i], 0);
+        cr_assert_eq(answer->top_counts[i], 3);
+    }
+    close_all();
+}
+
+Test(decode_daemon, a_request_placed_again_goes_on_where_it_was)
+{
+    struct oracle oracle;
+    static int32_t tokens[200];
+    open_with(NULL);
+    oracle_open(&oracle, model);
+    struct ask ask = plain(100, 30);
+    ask.temperature = 1;
+    ask.seed = 3;
+    memcpy(tokens, prompt, 100 * sizeof *tokens);
+    oracle_generate(&oracle, &ask, 30, tokens + 100);
+    for (uint32_t emitted = 1; emitted < 30; emitted += 14) {
+        struct ask again = ask;
+        again.prompt = tokens;
+        again.emitted_count = emitted;
+        struct fake_answer *answer = ask_local(&again);
+        fake_router_expect(&router, answer, FINISH_LENGTH);
+        cr_assert_eq(answer->token_count, 30 - emitted);
+        cr_assert_eq(memcmp(answer->tokens + emitted, tokens + 100 + emitted,
+                            (30 - emitted) * sizeof *tokens),
+                     0);
+    }
+    oracle_close(&oracle);
+    close_all();
+}
+
+static void expect_refused(struct fake_answer *answer, enum status status, const char *words)
+{
+    fake_router_wait(&router, "refusal", answer_over, answer);
+    cr_assert_eq(answer->refused, status, "%s", answer->text);
+    cr_assert_not_null(strstr(answer->text, words), "\"%s\" without \"%s\"", answer->text, words);
+}
+
+Test(decode_daemon, bad_jobs_are_refused_with_a_sentence)
+{
+    open_with((const char *[]){"--max-requests", "2", NULL});
+    struct ask ask = plain(0, 5);
+    expect_refused(ask_local(&ask), STATUS_INVALID, "prompt is empty");
+    ask = plain(2048, 5);
+    expect_refused(ask_local(&ask), STATUS_LIMIT, "2048 tokens and the context 2048");
+    ask = plain(5, 0);
+    expect_refused(ask_local(&ask), STATUS_INVALID, "max_tokens is 0");
+    int32_t bad[] = {1, 2, (int32_t)node->vocab_count};
+    ask = plain(3, 5);
+    ask.prompt = bad;
+    expect_refused(ask_local(&ask), STATUS_INVALID, "token 2 is");
+    bad[2] = -7;
+    expect_refused(ask_local(&ask), STATUS_INVALID, "token 2 is -7");
+    ask = plain(3, 5);
+    ask.temperature = -1;
+    expect_refused(ask_local(&ask), STATUS_INVALID, "temperature -1");
+
+    /* Reservations without a prefill node hold their place until the lease ends. */
+    struct fake_answer *held[2];
+    for (int i = 0; i < 2; i++) {
+        ask = plain(10, 5);
+        held[i] = fake_router_begin(&router, node, node, &ask);
+        held[i]->hold_prefill = true;
+        fake_router_send_reserve(held[i]);
+    }
+    fake_router_wait(&router, "reservation", answer_reserved, held[1]);
+    cr_assert_eq(held[1]->refused, STATUS_OK);
+    cr_assert_neq(held[0]->handoff, held[1]->handoff);
+    fake_router_send_reserve(held[0]);
+    expect_refused(held[0], STATUS_EXISTS, "is here already");
+    expect_refused(ask_local(&ask), STATUS_BUSY, "holds 2 requests");
+    fake_router_cancel(held[0]);
+    fake_router_cancel(held[1]);
+    close_all();
+}
+
+static bool answer_failed(const void *answer)
+{
+    return ((const struct fake_answer *)answer)->failures > 0;
+}
+
+Test(decode_daemon, a_lease_and_a_deadline_end_requests)
+{
+    open_with((const char *[]){"--lease-ms", "50", NULL});
+    struct ask ask = plain(100, 50);
+    struct fake_answer *leased = fake_router_begin(&router, node, node, &ask);
+    leased->hold_prefill = true;
+    fake_router_send_reserve(leased);
+    fake_router_wait(&router, "end of the lease", answer_failed, leased);
+    cr_assert_eq(leased->failed, STATUS_TIMEOUT, "%s", leased->text);
+
+    ask = plain(1000, 1000);
+    ask.remaining_ms = 1;
+    struct fake_answer *late = ask_local(&ask);
+    fake_router_wait(&router, "deadline", answer_over, late);
+    cr_assert_eq(late->failed, STATUS_TIMEOUT, "%s", late->text);
+    close_all();
+}
+
+static bool one_runs(const void *arg)
+{
+    return ((const struct fake_worker *)arg)->heartbeat.running > 0;
+}
+
+static bool one_waits(const void *arg)
+{
+    return ((const struct fake_worker *)arg)->heartbeat.waiting > 0;
+}
+
+Test(decode_daemon, cancels_give_pages_back_in_every_state)
+{
+    open_with((const char *[]){"--max-batch", "1", NULL});
+    struct ask ask = plain(200, 1800);
+    struct fake_answer *running = ask_local(&ask);
+    fake_router_wait(&router, "running request", one_runs, node);
+    struct fake_answer *waiting = ask_local(&ask);
+    fake_router_wait(&router, "waiting request", one_waits, node);
+    struct fake_answer *reserved = fake_router_begin(&router, node, node, &ask);
+    reserved->hold_prefill = true;
+    fake_router_send_reserve(reserved);
+    fake_router_wait(&router, "reservation", answer_reserved, reserved);
+    cr_assert_eq(reserved->refused, STATUS_OK, "%s", reserved->text);
+    cr_assert(!worker_idle(node));
+    fake_router_cancel(waiting);
+    fake_router_cancel(reserved);
+    fake_router_cancel(running);
+    fake_router_wait(&router, "idle decode node", worker_idle, node);
+    cr_assert_lt(running->token_count, 1800);
+    cr_assert_eq(waiting->token_count, 0);
+    /* It serves on, and a cancel for nobody is nothing. */
+    fake_router_cancel(running);
+    ask = plain(10, 3);
+    fake_router_expect(&router, ask_local(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+Test(decode_daemon, without_pages_a_request_is_refused_until_they_are_back)
+{
+    open_with((const char *[]){"--kv-memory", "0", "--context", "256", NULL});
+    const uint32_t total = node->pages_total;
+    struct fake_answer *held[64];
+    cr_assert_leq(total / 4, 64);
+    for (uint32_t i = 0; i < total / 4; i++) {
+        struct ask ask = plain(100, 156);
+        held[i] = fake_router_begin(&router, node, node, &ask);
+        held[i]->hold_prefill = true;
+        fake_router_send_reserve(held[i]);
+    }
+    struct ask ask = plain(100, 10);
+    expect_refused(ask_local(&ask), STATUS_BUSY, "2 KV pages are needed");
+    for (uint32_t i = 0; i < total / 4; i++)
+        fake_router_cancel(held[i]);
+    fake_router_expect(&router, ask_local(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+Test(decode_daemon, a_lost_router_takes_its_requests_along_and_is_dialled_again)
+{
+    open_with(NULL);
+    struct ask ask = plain(100, 1900);
+    ask_local(&ask);
+    fake_router_wait(&router, "running request", one_runs, node);
+    struct fake_worker before = *node;
+    router.workers[0].welcomed = false;
+    link_close(node->link, STATUS_OK, NULL);
+    node->link = NULL;
+    while (router.worker_count < 2 || router.workers[1].heartbeat.sequence == 0)
+        loop_run_once(router.loop, 50);
+    node = &router.workers[1];
+    cr_assert_eq(memcmp(before.boot_id, node->boot_id, 16), 0);
+    fake_router_wait(&router, "idle decode node", worker_idle, node);
+    ask = plain(10, 3);
+    fake_router_expect(&router, ask_local(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+/* A model whose embedding of one id is NaN: whoever uses that id fails, nobody else does. */
+static int32_t poison_model(void)
+{
+    const char *path = test_model("nan.gguf", (const char *[]){"--untied", NULL});
+    struct gguf *file;
+    struct error error;
+    const int32_t id = 33;
+    snprintf(model, sizeof model, "%s", path);
+    cr_assert_eq(gguf_open(path, &file, &error), STATUS_OK, "%s", error.text);
+    const struct gguf_tensor *tensor = gguf_tensor_find(file, "token_embd.weight");
+    cr_assert_not_null(tensor);
+    /* Data is the end of the file, so an offset counts back from there. */
+    const char *end = NULL;
+    for (size_t i = 0; i < gguf_tensor_count(file); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(file, i);
+        if ((const char *)t->data + t->bytes > end)
+            end = (const char *)t->data + t->bytes;
+    }
+    FILE *out = fopen(path, "r+be");
+    cr_assert_not_null(out);
+    const uint32_t nan = 0x7fc00000;
+    const long back = (long)(end - (const char *)tensor->data);
+    fseek(out, 0, SEEK_END);
+    const long size = ftell(out);
+    const long row = (long)(tensor->dimensions[0] * sizeof(float)) * id;
+    fseek(out, size - back + row, SEEK_SET);
+    for (uint64_t i = 0; i < tensor->dimensions[0]; i++)
+        fwrite(&nan, sizeof nan, 1, out);
+    fclose(out);
+    gguf_close(file);
+    return id;
+}
+
+Test(decode_daemon, a_request_whose_logits_are_no_numbers_fails_alone)
+{
+    const int32_t id = poison_model();
+    fake_router_open(&router);
+    node = fake_router_worker(&router, &daemon_process, "baton-decode", model, NULL);
+    oracle_prompt(1, node->vocab_count, 4096, prompt);
+    for (int i = 0; i < 200; i++)
+        prompt[i] = prompt[i] == id ? id + 1 : prompt[i];
+    int32_t bad[20];
+    memcpy(bad, prompt, sizeof bad);
+    bad[10] = id;
+    struct ask good = plain(30, 40), broken = plain(20, 10);
+    broken.prompt = bad;
+    struct fake_answer *first = ask_local(&good);
+    struct fake_answer *second = ask_local(&broken);
+    struct fake_answer *third = ask_local(&good);
+    fake_router_wait(&router, "failure", answer_over, second);
+    cr_assert_eq(second->failed, STATUS_CORRUPT, "%s", second->text);
+    cr_assert_not_null(strstr(second->text, "position 20"), "%s", second->text);
+    fake_router_expect(&router, first, FINISH_LENGTH);
+    fake_router_expect(&router, third, FINISH_LENGTH);
+    close_all();
+}
+
+Test(decode_daemon, stops_cleanly_with_everything_open)
+{
+    open_with((const char *[]){"--max-batch", "2", NULL});
+    struct ask ask = plain(300, 1000);
+    for (int i = 0; i < 4; i++)
+        ask_local(&ask);
+    ask = plain(300, 10);
+    struct fake_answer *reserved = fake_router_begin(&router, node, node, &ask);
+    reserved->hold_prefill = true;
+    fake_router_send_reserve(reserved);
+    fake_router_wait(&router, "running request", one_runs, node);
+    fake_router_wait(&router, "reservation", answer_reserved, reserved);
+    daemon_stop(&daemon_process);
+    fake_router_wait(&router, "close of the link", worker_gone, node);
+    cr_assert(node->said_goodbye);
+    fake_router_close(&router);
+}

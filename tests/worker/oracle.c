@@ -1,0 +1,81 @@
+#include "tests/worker/oracle.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "base/random.h"
+
+enum { CONTEXT_MAX = 8192 };
+
+void oracle_open(struct oracle *oracle, const char *path)
+{
+    const struct model_options options = {
+        .path = path, .kv_dtype = KV_BF16, .threads = 1, .page_tokens = 64, .max_rows = 64};
+    struct error error;
+    cr_assert_eq(model_open(&options, &oracle->model, &error), STATUS_OK, "%s", error.text);
+    oracle->sampler = sampler_create(model_info(oracle->model)->token_count);
+}
+
+void oracle_close(struct oracle *oracle)
+{
+    sampler_destroy(oracle->sampler);
+    model_close(oracle->model);
+}
+
+void oracle_generate(struct oracle *oracle, const struct ask *ask, uint32_t count, int32_t *out)
+{
+    static int32_t tokens[CONTEXT_MAX];
+    static uint32_t slots[CONTEXT_MAX / 64];
+    struct page_pool *pages = model_pages(oracle->model);
+    const uint32_t given = ask->prompt_count + ask->emitted_count;
+    const uint32_t end = given + count;
+    const uint32_t page_count = (end + 63) / 64;
+    const struct sampling sampling = {
+        .temperature = ask->temperature, .top_p = 1, .seed = ask->seed};
+    struct error error;
+    cr_assert(end <= model_info(oracle->model)->context_tokens);
+    memcpy(tokens, ask->prompt, given * sizeof *tokens);
+    cr_assert_eq(page_pool_reserve(pages, page_count), STATUS_OK);
+    page_pool_take(pages, page_count, slots);
+    uint32_t position = 0;
+    for (uint32_t known = given; known < end; known++) {
+        const float *logits = NULL;
+        while (position < known) {
+            const uint32_t rows = known - position < 64 ? known - position : 64;
+            const struct forward_sequence sequence = {.tokens = tokens + position,
+                                                      .count = rows,
+                                                      .position = position,
+                                                      .slots = slots,
+                                                      .logit_rows = 1};
+            cr_assert_eq(model_forward(oracle->model, &sequence, 1, NULL, &logits, &error),
+                         STATUS_OK, "%s", error.text);
+            position += rows;
+        }
+        struct sampled sampled;
+        cr_assert_eq(sampler_pick(oracle->sampler, &sampling, logits, 0, known, &sampled),
+                     STATUS_OK);
+        tokens[known] = sampled.id;
+    }
+    page_pool_free(pages, slots, page_count);
+    memcpy(out, tokens + given, count * sizeof *out);
+}
+
+void oracle_compare(struct oracle *oracle, const struct fake_answer *answer, uint32_t count)
+{
+    static int32_t expected[CONTEXT_MAX];
+    cr_assert_eq(answer->token_count, count, "%u tokens and not %u", answer->token_count, count);
+    oracle_generate(oracle, &answer->ask, count, expected);
+    for (uint32_t i = 0; i < count; i++) {
+        const int32_t got = answer->tokens[answer->ask.emitted_count + i];
+        cr_assert_eq(got, expected[i], "token %u is %d and not %d (prompt of %u)", i, got,
+                     expected[i], answer->ask.prompt_count);
+    }
+}
+
+void oracle_prompt(uint64_t seed, uint32_t vocab_count, uint32_t count, int32_t *out)
+{
+    struct random random;
+    random_init(&random, seed);
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = (int32_t)random_below(&random, vocab_count);
+}

@@ -1,0 +1,23 @@
+/* The same model in the test's own process: what every answer is compared with. */
+#ifndef BATON_TESTS_WORKER_ORACLE_H
+#define BATON_TESTS_WORKER_ORACLE_H
+
+#include "model/model.h"
+#include "model/sampler.h"
+#include "tests/worker/fake_router.h"
+
+struct oracle {
+    struct model *model;
+    struct sampler *sampler;
+};
+
+void oracle_open(struct oracle *oracle, const char *path);
+void oracle_close(struct oracle *oracle);
+/* `count` new tokens behind ask->prompt_count + ask->emitted_count, ends of any kind ignored. */
+void oracle_generate(struct oracle *oracle, const struct ask *ask, uint32_t count, int32_t *out);
+/* The answer has exactly these tokens and `count` of them. */
+void oracle_compare(struct oracle *oracle, const struct fake_answer *answer, uint32_t count);
+/* Ids drawn from the vocabulary. */
+void oracle_prompt(uint64_t seed, uint32_t vocab_count, uint32_t count, int32_t *out);
+
+#endif

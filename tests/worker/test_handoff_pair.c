@@ -1,0 +1,320 @@
+/* A real prefill node and a real decode node, joined by real hand-offs; the test is the router. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/worker/fake_router.h"
+#include "tests/worker/oracle.h"
+
+static char model[TEST_PATH_BYTES];
+static struct fake_router router;
+static struct daemon prefill_process, decode_process;
+static struct fake_worker *prefill, *decode;
+static int32_t prompt[4096];
+
+static void open_with(const char *const *prefill_options, const char *const *decode_options)
+{
+    snprintf(model, sizeof model, "%s", test_model("tiny.gguf", NULL));
+    fake_router_open(&router);
+    decode = fake_router_worker(&router, &decode_process, "baton-decode", model, decode_options);
+    prefill =
+        fake_router_worker(&router, &prefill_process, "baton-prefill", model, prefill_options);
+    oracle_prompt(1, decode->vocab_count, 4096, prompt);
+}
+
+static void wait_idle(void)
+{
+    fake_router_wait(&router, "idle prefill node", worker_idle, prefill);
+    fake_router_wait(&router, "idle decode node", worker_idle, decode);
+}
+
+static void close_all(void)
+{
+    wait_idle();
+    daemon_stop(&prefill_process);
+    daemon_stop(&decode_process);
+    fake_router_close(&router);
+}
+
+static struct ask plain(uint32_t prompt_count, uint32_t max_tokens)
+{
+    return (struct ask){.prompt = prompt,
+                        .prompt_count = prompt_count,
+                        .max_tokens = max_tokens,
+                        .ignore_eos = true};
+}
+
+static struct fake_answer *ask_pair(const struct ask *ask)
+{
+    return fake_router_ask(&router, decode, prefill, ask);
+}
+
+Test(handoff_pair, answers_are_those_of_one_process)
+{
+    static const uint32_t lengths[] = {1, 63, 64, 65, 128, 129, 640, 1500};
+    struct oracle oracle;
+    open_with(NULL, NULL);
+    oracle_open(&oracle, model);
+    uint64_t pages = 0;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        struct ask ask = plain(lengths[i], 25);
+        ask.prompt = prompt + i;
+        ask.temperature = i % 2 == 0 ? 0 : 1.1f;
+        ask.seed = i;
+        struct fake_answer *answer = ask_pair(&ask);
+        fake_router_expect(&router, answer, FINISH_LENGTH);
+        oracle_compare(&oracle, answer, 25);
+        const struct msg_report *report = &answer->reports[WORKER_PREFILL];
+        pages += (lengths[i] + 63) / 64;
+        /* 3 layers, K and V, 2 kv heads of 32 values in bf16. */
+        cr_assert_eq(report->handoff_bytes, (lengths[i] + 63) / 64 * 64 * 3 * 2 * 2 * 32 * 2);
+        cr_assert_gt(report->handoff_us, 0);
+    }
+    wait_idle();
+    cr_assert_eq(prefill->heartbeat.handoffs_done, sizeof lengths / sizeof lengths[0]);
+    cr_assert_eq(decode->heartbeat.handoffs_done, sizeof lengths / sizeof lengths[0]);
+    cr_assert_eq(decode->heartbeat.handoff_bytes, pages * 64 * 3 * 2 * 2 * 32 * 2);
+    cr_assert_eq(decode->heartbeat.handoffs_failed, 0);
+    oracle_close(&oracle);
+    close_all();
+}
+
+Test(handoff_pair, many_at_once_join_and_leave)
+{
+    enum { COUNT = 40 };
+    struct fake_answer *answers[COUNT];
+    struct oracle oracle;
+    open_with((const char *[]){"--chunk-tokens", "128", NULL},
+              (const char *[]){"--max-batch", "6", NULL});
+    oracle_open(&oracle, model);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        struct ask ask = plain(1 + (i * 53) % 300, 2 + (i * 7) % 30);
+        ask.prompt = prompt + i;
+        ask.temperature = 1;
+        ask.seed = i;
+        /* Every fourth is read by the decode node itself, between the others' steps. */
+        answers[i] = fake_router_ask(&router, decode, i % 4 == 3 ? NULL : prefill, &ask);
+        loop_run_once(router.loop, 1);
+    }
+    for (uint32_t i = 0; i < COUNT; i++)
+        fake_router_expect(&router, answers[i], FINISH_LENGTH);
+    for (uint32_t i = 0; i < COUNT; i++)
+        oracle_compare(&oracle, answers[i], answers[i]->ask.max_tokens);
+    oracle_close(&oracle);
+    close_all();
+}
+
+Test(handoff_pair, an_answer_that_ends_with_its_first_token_frees_the_decode_node)
+{
+    struct oracle oracle;
+    int32_t first;
+    open_with(NULL, NULL);
+    oracle_open(&oracle, model);
+    struct ask ask = plain(300, 20);
+    oracle_generate(&oracle, &ask, 1, &first);
+    ask.stop_ids = &first;
+    ask.stop_count = 1;
+    struct fake_answer *answer = ask_pair(&ask);
+    fake_router_expect(&router, answer, FINISH_STOP);
+    cr_assert_eq(answer->token_count, 0);
+    wait_idle();
+
+    ask = plain(300, 1);
+    answer = ask_pair(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    oracle_compare(&oracle, answer, 1);
+    cr_assert_eq(answer->failures, 0);
+    oracle_close(&oracle);
+    close_all();
+}
+
+Test(handoff_pair, a_request_placed_again_goes_on_where_it_was)
+{
+    struct oracle oracle;
+    static int32_t tokens[200];
+    open_with(NULL, NULL);
+    oracle_open(&oracle, model);
+    struct ask ask = plain(100, 30);
+    ask.temperature = 1;
+    memcpy(tokens, prompt, 100 * sizeof *tokens);
+    oracle_generate(&oracle, &ask, 30, tokens + 100);
+    ask.prompt = tokens;
+    ask.emitted_count = 11;
+    struct fake_answer *answer = ask_pair(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    cr_assert_eq(answer->token_count, 19);
+    cr_assert_eq(memcmp(answer->tokens + 11, tokens + 111, 19 * sizeof *tokens), 0);
+    oracle_close(&oracle);
+    close_all();
+}
+
+/* Cancels after 0, 1, 2, … turns of the loop meet the request in every state it can be in. */
+Test(handoff_pair, cancels_at_any_time_give_all_pages_back)
+{
+    enum { COUNT = 30 };
+    open_with((const char *[]){"--chunk-tokens", "64", NULL}, NULL);
+    for (uint32_t turns = 0; turns < COUNT; turns++) {
+        struct ask ask = plain(900, 1000);
+        struct fake_answer *answer = ask_pair(&ask);
+        for (uint32_t i = 0; i < turns; i++)
+            loop_run_once(router.loop, 2);
+        fake_router_cancel(answer);
+        cr_assert_eq(answer->failures, 0, "%s", answer->text);
+    }
+    wait_idle();
+    struct ask ask = plain(100, 10);
+    fake_router_expect(&router, ask_pair(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+static bool decode_receives(const void *arg)
+{
+    const struct fake_worker *worker = arg;
+    return worker->heartbeat.pages_handoff > 0;
+}
+
+static bool prefill_waits(const void *arg)
+{
+    const struct fake_worker *worker = arg;
+    return worker->heartbeat.running + worker->heartbeat.waiting >= 2;
+}
+
+/* Opens a dozen long prompts, so that one is surely in the middle of its hand-off. */
+static void open_many(struct fake_answer **answers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct ask ask = plain(2000, 30);
+        answers[i] = ask_pair(&ask);
+    }
+    fake_router_wait(&router, "prefill under way", prefill_waits, prefill);
+    fake_router_wait(&router, "hand-off under way", decode_receives, decode);
+}
+
+Test(handoff_pair, a_prefill_node_that_dies_costs_its_requests_and_no_page)
+{
+    enum { COUNT = 4 };
+    struct fake_answer *answers[COUNT];
+    uint32_t failed = 0;
+    open_with((const char *[]){"--chunk-tokens", "64", NULL}, NULL);
+    open_many(answers, COUNT);
+    daemon_signal(&prefill_process, SIGKILL);
+    cr_assert_eq(daemon_wait(&prefill_process, 10000), -SIGKILL);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        fake_router_wait(&router, "end", answer_over, answers[i]);
+        failed += answers[i]->failed != STATUS_OK;
+    }
+    cr_assert_gt(failed, 0);
+    fake_router_wait(&router, "idle decode node", worker_idle, decode);
+
+    /* The decode node takes another one's hand-offs. */
+    prefill = fake_router_worker(&router, &prefill_process, "baton-prefill", model, NULL);
+    struct ask ask = plain(200, 10);
+    fake_router_expect(&router, ask_pair(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+Test(handoff_pair, a_decode_node_that_dies_fails_what_was_on_its_way_there)
+{
+    enum { COUNT = 4 };
+    struct fake_answer *answers[COUNT];
+    open_with((const char *[]){"--chunk-tokens", "64", NULL}, NULL);
+    open_many(answers, COUNT);
+    daemon_signal(&decode_process, SIGKILL);
+    cr_assert_eq(daemon_wait(&decode_process, 10000), -SIGKILL);
+    fake_router_wait(&router, "failure", answer_over, answers[COUNT - 1]);
+    cr_assert_neq(answers[COUNT - 1]->failed, STATUS_OK);
+    fake_router_wait(&router, "idle prefill node", worker_idle, prefill);
+
+    decode = fake_router_worker(&router, &decode_process, "baton-decode", model, NULL);
+    struct ask ask = plain(200, 10);
+    fake_router_expect(&router, ask_pair(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+Test(handoff_pair, wrong_tickets_ids_boots_and_addresses_fail_with_a_sentence)
+{
+    open_with(NULL, NULL);
+    struct ask ask = plain(100, 10);
+    for (int wrong = 0; wrong < 4; wrong++) {
+        struct fake_answer *answer = fake_router_begin(&router, decode, prefill, &ask);
+        struct fake_worker elsewhere = *decode;
+        answer->hold_prefill = true;
+        fake_router_send_reserve(answer);
+        fake_router_wait(&router, "reservation", answer_reserved, answer);
+        if (wrong == 0)
+            answer->ticket++;
+        if (wrong == 1)
+            answer->handoff += 1000;
+        if (wrong == 2)
+            elsewhere.boot_id[3]++;
+        if (wrong == 3)
+            snprintf(elsewhere.data_address, sizeof elsewhere.data_address, "127.0.0.1:1");
+        answer->decode = &elsewhere;
+        fake_router_send_prefill(answer);
+        answer->decode = decode;
+        fake_router_wait(&router, "failure", answer_over, answer);
+        cr_assert_neq(answer->failed, STATUS_OK, "case %d", wrong);
+        cr_assert_neq(strlen(answer->text), 0);
+        fake_router_cancel(answer);
+    }
+    wait_idle();
+    fake_router_expect(&router, ask_pair(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+Test(handoff_pair, nodes_of_different_models_refuse_each_other)
+{
+    open_with(NULL, NULL);
+    struct daemon other_process;
+    const char *other = test_model("other.gguf", (const char *[]){"--seed", "2", NULL});
+    struct fake_worker *stranger =
+        fake_router_worker(&router, &other_process, "baton-prefill", other, NULL);
+    struct ask ask = plain(100, 10);
+    struct fake_answer *answer = fake_router_ask(&router, decode, stranger, &ask);
+    fake_router_wait(&router, "refusal", answer_over, answer);
+    cr_assert_eq(answer->failed, STATUS_MISMATCH, "%s", answer->text);
+    fake_router_cancel(answer);
+    fake_router_wait(&router, "idle stranger", worker_idle, stranger);
+    fake_router_expect(&router, ask_pair(&ask), FINISH_LENGTH);
+    daemon_stop(&other_process);
+    close_all();
+}
+
+Test(handoff_pair, a_lost_router_ends_hand_offs_on_both_sides)
+{
+    enum { COUNT = 4 };
+    struct fake_answer *answers[COUNT];
+    open_with((const char *[]){"--chunk-tokens", "64", NULL}, NULL);
+    open_many(answers, COUNT);
+    link_close(prefill->link, STATUS_OK, NULL);
+    link_close(decode->link, STATUS_OK, NULL);
+    prefill->link = decode->link = NULL;
+    const uint32_t known = router.worker_count;
+    while (router.worker_count < known + 2 || router.workers[known].heartbeat.sequence == 0 ||
+           router.workers[known + 1].heartbeat.sequence == 0)
+        loop_run_once(router.loop, 50);
+    for (uint32_t i = known; i < known + 2; i++) {
+        if (router.workers[i].role == WORKER_PREFILL)
+            prefill = &router.workers[i];
+        else
+            decode = &router.workers[i];
+    }
+    wait_idle();
+    struct ask ask = plain(200, 10);
+    fake_router_expect(&router, ask_pair(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+Test(handoff_pair, both_stop_cleanly_in_the_middle_of_it)
+{
+    enum { COUNT = 4 };
+    struct fake_answer *answers[COUNT];
+    open_with((const char *[]){"--chunk-tokens", "64", NULL}, NULL);
+    open_many(answers, COUNT);
+    daemon_signal(&prefill_process, SIGTERM);
+    daemon_signal(&decode_process, SIGINT);
+    cr_assert_eq(daemon_wait(&prefill_process, 30000), 0);
+    cr_assert_eq(daemon_wait(&decode_process, 30000), 0);
+    fake_router_close(&router);
+}

@@ -1,0 +1,175 @@
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "worker/job.h"
+
+static const int32_t eos_ids[] = {2, 7};
+static const struct job_limits limits = {.vocab_count = 100,
+                                         .context_tokens = 128,
+                                         .page_tokens = 16,
+                                         .pages_total = 32,
+                                         .eos_ids = eos_ids,
+                                         .eos_count = 2};
+
+static int32_t ids[256];
+
+static struct msg_job good_job(uint32_t prompt, uint32_t emitted)
+{
+    return (struct msg_job){
+        .prompt_count = prompt,
+        .emitted_count = emitted,
+        .tokens = {ids, prompt + emitted},
+        .max_tokens = emitted + 10,
+        .sampling = {.top_p = 1},
+    };
+}
+
+static void expect(const struct msg_job *job, enum status status, const char *words)
+{
+    struct error error = {.text = ""};
+    cr_assert_eq(job_check(job, &limits, &error), status, "%s", error.text);
+    cr_assert_not_null(strstr(error.text, words), "\"%s\" without \"%s\"", error.text, words);
+}
+
+Test(job, a_good_one_passes)
+{
+    struct msg_job job = good_job(127, 0);
+    expect(&job, STATUS_OK, "");
+    job = good_job(100, 27);
+    expect(&job, STATUS_OK, "");
+    job.sampling = (struct msg_sampling){
+        .temperature = 2, .top_p = 0.5f, .min_p = 1, .top_k = -1, .top_logprobs = 20};
+    expect(&job, STATUS_OK, "");
+}
+
+Test(job, counts_are_checked)
+{
+    struct msg_job job = good_job(0, 0);
+    expect(&job, STATUS_INVALID, "prompt is empty");
+    job = good_job(128, 0);
+    expect(&job, STATUS_LIMIT, "128 tokens and the context 128");
+    job = good_job(120, 8);
+    expect(&job, STATUS_LIMIT, "128 tokens");
+    job = good_job(4, 0);
+    job.prompt_count = 5;
+    expect(&job, STATUS_INVALID, "5 prompt and 0 emitted tokens and brings 4");
+    job = good_job(4, 0);
+    job.prompt_count = UINT32_MAX;
+    job.emitted_count = 5;
+    expect(&job, STATUS_INVALID, "brings 4");
+    job = good_job(4, 0);
+    job.max_tokens = 0;
+    expect(&job, STATUS_INVALID, "max_tokens is 0");
+    job = good_job(4, 3);
+    job.max_tokens = 3;
+    expect(&job, STATUS_INVALID, "3 tokens are emitted already");
+    job = good_job(4, 0);
+    job.attempt = 65536;
+    expect(&job, STATUS_LIMIT, "65536");
+}
+
+Test(job, ids_are_checked)
+{
+    int32_t tokens[] = {1, 99, 100};
+    struct msg_job job = good_job(3, 0);
+    job.tokens.items = tokens;
+    expect(&job, STATUS_INVALID, "token 2 is 100, the vocabulary has 100 ids");
+    tokens[2] = -1;
+    expect(&job, STATUS_INVALID, "token 2 is -1");
+    tokens[2] = 0;
+    expect(&job, STATUS_OK, "");
+    const int32_t stop = 100;
+    job.stop_ids = (struct wire_i32s){&stop, 1};
+    expect(&job, STATUS_INVALID, "stop id 0 is 100");
+}
+
+Test(job, sampling_is_checked)
+{
+    static const struct {
+        struct msg_sampling sampling;
+        const char *words;
+    } rows[] = {
+        {{.temperature = -1, .top_p = 1}, "temperature -1"},
+        {{.temperature = NAN, .top_p = 1}, "temperature"},
+        {{.temperature = INFINITY, .top_p = 1}, "temperature inf"},
+        {{.top_p = 0}, "top_p 0"},
+        {{.top_p = 1.5f}, "top_p 1.5"},
+        {{.top_p = NAN}, "top_p"},
+        {{.top_p = 1, .min_p = -0.5f}, "min_p -0.5"},
+        {{.top_p = 1, .min_p = 2}, "min_p 2"},
+        {{.top_p = 1, .top_k = -2}, "top_k -2"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct msg_job job = good_job(3, 0);
+        job.sampling = rows[i].sampling;
+        expect(&job, STATUS_INVALID, rows[i].words);
+    }
+}
+
+Test(job, the_copy_is_bounded_by_the_context)
+{
+    int32_t tokens[128];
+    struct job copy;
+    struct msg_job job = good_job(20, 5);
+    job_copy(&job, &limits, tokens, &copy);
+    cr_assert_eq(copy.given_count, 25);
+    cr_assert_eq(copy.end, 35);
+    cr_assert_eq(job_pages_at_end(&copy, 16), 3); /* 34 tokens are fed */
+    job.max_tokens = UINT32_MAX;
+    job_copy(&job, &limits, tokens, &copy);
+    cr_assert_eq(copy.end, 128);
+    cr_assert_eq(job_pages_at_end(&copy, 16), 8);
+}
+
+Test(job, pages_round_up)
+{
+    static const uint32_t rows[][2] = {{1, 1}, {15, 1}, {16, 1}, {17, 2}, {32, 2}, {33, 3}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        cr_assert_eq(job_pages(rows[i][0], 16), rows[i][1]);
+    cr_assert_eq(job_pages(UINT32_MAX, 16), 1u << 28);
+}
+
+Test(job, what_ends_an_answer)
+{
+    static const int32_t stops[] = {50, 51};
+    static const struct {
+        int32_t id;
+        uint32_t position, min_tokens;
+        bool ignore_eos;
+        enum finish_code finish;
+    } rows[] = {
+        {9, 20, 0, false, FINISH_NONE},    {2, 20, 0, false, FINISH_STOP},
+        {7, 20, 0, false, FINISH_STOP},    {2, 20, 0, true, FINISH_NONE},
+        {50, 20, 0, true, FINISH_STOP},    {51, 25, 0, false, FINISH_STOP},
+        {2, 20, 1, false, FINISH_NONE},    {2, 21, 1, false, FINISH_STOP},
+        {50, 24, 5, false, FINISH_NONE},   {50, 25, 5, false, FINISH_STOP},
+        {9, 28, 0, false, FINISH_NONE},    {9, 29, 0, false, FINISH_LENGTH},
+        {2, 29, 0, false, FINISH_STOP},    {2, 29, 0, true, FINISH_LENGTH},
+        {2, 29, 10, false, FINISH_LENGTH},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int32_t tokens[128];
+        struct job copy;
+        struct msg_job job = good_job(20, 0);
+        job.min_tokens = rows[i].min_tokens;
+        job.ignore_eos = rows[i].ignore_eos;
+        job.stop_ids = (struct wire_i32s){stops, 2};
+        job_copy(&job, &limits, tokens, &copy);
+        cr_assert_eq(job_finish(&copy, &limits, rows[i].id, rows[i].position), rows[i].finish,
+                     "row %zu", i);
+    }
+}
+
+Test(job, tokens_emitted_before_count_as_written)
+{
+    int32_t tokens[128];
+    struct job copy;
+    struct msg_job job = good_job(20, 6);
+    job.min_tokens = 6;
+    job.max_tokens = 8;
+    job_copy(&job, &limits, tokens, &copy);
+    cr_assert_eq(job_finish(&copy, &limits, 2, 26), FINISH_STOP);
+    cr_assert_eq(job_finish(&copy, &limits, 9, 26), FINISH_NONE);
+    cr_assert_eq(job_finish(&copy, &limits, 9, 27), FINISH_LENGTH);
+}

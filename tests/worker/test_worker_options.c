@@ -1,0 +1,96 @@
+/* What the daemons say to options and files that are wrong, before they serve anything. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/worker/test_daemon.h"
+
+static const char *const programs[] = {"baton-prefill", "baton-decode"};
+
+static void expect(const char *program, const char *const *arguments, int code, const char *words)
+{
+    static char out[16384];
+    const int got = test_command(out, sizeof out, program, arguments);
+    cr_assert_eq(got, code, "%s %s: %d, %s", program, arguments[0], got, out);
+    cr_assert_not_null(strstr(out, words), "%s: \"%s\" without \"%s\"", program, out, words);
+}
+
+Test(options, help_names_every_option)
+{
+    static const char *const names[] = {"--model",        "--router",       "--name",
+                                        "--threads",      "--kv-dtype",     "--kv-memory",
+                                        "--page-tokens",  "--context",      "--activations",
+                                        "--chunk-tokens", "--max-requests", "--notify-fd"};
+    for (size_t p = 0; p < 2; p++) {
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            expect(programs[p], (const char *[]){"--help", NULL}, 0, names[i]);
+    }
+    expect("baton-decode", (const char *[]){"--help", NULL}, 0, "--max-batch");
+    expect("baton-decode", (const char *[]){"--help", NULL}, 0, "--lease-ms");
+    expect("baton-decode", (const char *[]){"--help", NULL}, 0, "--data");
+}
+
+Test(options, wrong_values_exit_with_2_and_a_sentence)
+{
+    static const struct {
+        const char *arguments[6], *words;
+    } rows[] = {
+        {{NULL}, "--model FILE is required"},
+        {{"--model", "x", "--page-tokens", "40", NULL}, "40 is no multiple of 16"},
+        {{"--model", "x", "--chunk-tokens", "32", NULL}, "32 is less than a page of 64"},
+        {{"--model", "x", "--kv-dtype", "int3", NULL}, "int3"},
+        {{"--model", "x", "--max-requests", "0", NULL}, "0"},
+        {{"--model", "x", "--max-requests", "999999", NULL}, "999999"},
+        {{"--model", "x", "--modle", "y", NULL}, "did you mean --model?"},
+        {{"--model", "x", "--router", "1 2 3 4 5 6 7 8 9", NULL}, ""},
+        {{"--model", "x", "--name",
+          "a123456789a123456789a123456789a123456789a123456789a123456789abcd", NULL},
+         "64 bytes"},
+    };
+    for (size_t p = 0; p < 2; p++) {
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            if (*rows[i].words)
+                expect(programs[p], rows[i].arguments, 2, rows[i].words);
+        }
+    }
+}
+
+Test(options, a_file_that_is_no_model_fails_with_1_and_tells_so)
+{
+    static const struct {
+        const char *file, *words;
+    } rows[] = {
+        {"/nowhere/model.gguf", "/nowhere/model.gguf"},
+        {"/dev/null", "/dev/null"},
+    };
+    for (size_t p = 0; p < 2; p++) {
+        for (size_t i = 0; i < 2; i++) {
+            struct daemon daemon;
+            daemon_start(&daemon, programs[p], (const char *[]){"--model", rows[i].file, NULL});
+            cr_assert_eq(daemon_wait(&daemon, 20000), 1);
+            const char *failed = strstr(daemon.notify, "FAILED=");
+            cr_assert_not_null(failed);
+            cr_assert_not_null(strstr(failed, rows[i].words), "%s", failed);
+        }
+    }
+}
+
+Test(options, a_pool_smaller_than_a_context_and_a_bad_address_fail)
+{
+    static char model[TEST_PATH_BYTES];
+    snprintf(model, sizeof model, "%s", test_model("tiny.gguf", NULL));
+    struct daemon daemon;
+    daemon_start(&daemon, "baton-decode",
+                 (const char *[]){"--model", model, "--kv-memory", "1K", NULL});
+    cr_assert_eq(daemon_wait(&daemon, 20000), 1);
+    cr_assert_not_null(strstr(daemon.notify, "FAILED="));
+    daemon_start(&daemon, "baton-decode",
+                 (const char *[]){"--model", model, "--data", "256.1.1.1:0", NULL});
+    cr_assert_eq(daemon_wait(&daemon, 20000), 1);
+    cr_assert_not_null(strstr(daemon.notify, "256.1.1.1"), "%s", daemon.notify);
+    daemon_start(&daemon, "baton-decode",
+                 (const char *[]){"--model", model, "--context", "999999", NULL});
+    cr_assert_eq(daemon_wait(&daemon, 20000), 1);
+    cr_assert_not_null(strstr(daemon.notify, "999999"), "%s", daemon.notify);
+}
