@@ -17,18 +17,18 @@
 struct model;
 
 struct model_options {
-    const char *path;                 /* a GGUF file */
-    const char *isa;                  /* NULL: BATON_ISA, else the best there is */
+    const char *path; /* a GGUF file */
+    const char *isa;  /* NULL: BATON_ISA, else the best there is */
     enum activation_mode activations;
     enum kv_dtype kv_dtype;
-    uint32_t threads;                 /* 0: all CPUs of the process */
-    uint32_t page_tokens;             /* 0: 64; a multiple of 16 */
-    uint32_t context_tokens;          /* 0: the model's own; more than that is refused */
-    uint64_t kv_bytes;                /* size of the page pool; 0: kv_tokens decides */
-    uint64_t kv_tokens;               /* capacity in tokens when kv_bytes is 0; 0: one context */
-    uint32_t max_rows;                /* largest number of rows in one forward call; 0: 256 */
-    uint32_t max_sequences;           /* sequences in one forward call; 0: 1 */
-    uint32_t max_logit_rows;          /* rows with logits in one forward call; 0: max_sequences */
+    uint32_t threads;        /* 0: all CPUs of the process */
+    uint32_t page_tokens;    /* 0: 64; a multiple of 16 */
+    uint32_t context_tokens; /* 0: the model's own; more than that is refused */
+    uint64_t kv_bytes;       /* size of the page pool; 0: kv_tokens decides */
+    uint64_t kv_tokens;      /* capacity in tokens when kv_bytes is 0; 0: one context */
+    uint32_t max_rows;       /* largest number of rows in one forward call; 0: 256 */
+    uint32_t max_sequences;  /* sequences in one forward call; 0: 1 */
+    uint32_t max_logit_rows; /* rows with logits in one forward call; 0: max_sequences */
     /* Called during load with bytes done and to do; may be NULL. */
     void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
     void *progress_arg;
@@ -48,12 +48,12 @@ enum status model_identity_compare(const struct model_identity *ours,
                                    const struct model_identity *theirs, struct error *error);
 
 struct model_info {
-    char name[64];          /* general.name or the file's stem */
+    char name[64]; /* general.name or the file's stem */
     char architecture[32];
     uint32_t layers, embedding, heads, kv_heads, head_dim, feed_forward;
-    uint32_t vocab_count;   /* rows of the head, width of a row of logits: ids are below this */
-    uint32_t token_count;   /* ids of the tokenizer, <= vocab_count; the rest is padding of the
-                             * matrix: taken as input, never to be sampled */
+    uint32_t vocab_count;    /* rows of the head, width of a row of logits: ids are below this */
+    uint32_t token_count;    /* ids of the tokenizer, <= vocab_count; the rest is padding of the
+                              * matrix: taken as input, never to be sampled */
     uint32_t context_tokens; /* as served: min(model's, option) */
     uint64_t weight_bytes, kv_bytes;
 };
@@ -64,18 +64,18 @@ enum status model_open(const struct model_options *options, struct model **out,
                        struct error *error);
 /* All pages must be free. NULL is fine. */
 void model_close(struct model *model);
-const struct model_info *model_info(const struct model *model);          /* any thread */
-const struct model_identity *model_identity(const struct model *model);  /* any thread */
-struct page_pool *model_pages(struct model *model);                      /* any thread */
+const struct model_info *model_info(const struct model *model);         /* any thread */
+const struct model_identity *model_identity(const struct model *model); /* any thread */
+struct page_pool *model_pages(struct model *model);                     /* any thread */
 const char *model_backend_text(const struct model *model); /* "cpu/avx2, act=…", any thread */
 
 /* One sequence's rows in a forward call. */
 struct forward_sequence {
-    const int32_t *tokens;  /* [count], each below vocab_count */
-    uint32_t count;         /* q_len >= 1 */
-    uint32_t position;      /* absolute position of tokens[0]: how many are in the pages already */
-    const uint32_t *slots;  /* block table: page index -> slot, covering position + count tokens */
-    uint32_t logit_rows;    /* logits of the last so many of its rows; 0 for none */
+    const int32_t *tokens; /* [count], each below vocab_count */
+    uint32_t count;        /* q_len >= 1 */
+    uint32_t position;     /* absolute position of tokens[0]: how many are in the pages already */
+    const uint32_t *slots; /* block table: page index -> slot, covering position + count tokens */
+    uint32_t logit_rows;   /* logits of the last so many of its rows; 0 for none */
 };
 
 struct forward_hooks {
