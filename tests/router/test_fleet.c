@@ -1,0 +1,100 @@
+/* Who is let in, and who may work with whom. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "router/fleet.h"
+
+static const struct text_info info = {
+    .vocab_count = 300, .context_tokens = 2048, .digest = {11, 22}, .name = "tiny"};
+static const struct fleet_rules rules = {.text = &info};
+static const uint8_t boot_id[16] = {1};
+static uint8_t digest[16];
+
+static struct msg_hello good_hello(void)
+{
+    store_le64(digest, 11);
+    store_le64(digest + 8, 22);
+    return (struct msg_hello){
+        .role = WORKER_DECODE,
+        .node = wire_str("d0"),
+        .boot_id = {boot_id, 16},
+        .identity = {.model = wire_str("tiny"), .tokenizer_digest = {digest, 16}},
+        .context_tokens = 1024,
+        .vocab_count = 320,
+        .pages_total = 10,
+    };
+}
+
+static void expect_refused(const struct msg_hello *hello, const char *a, const char *b)
+{
+    struct error error = {.text = ""};
+    cr_expect_neq(fleet_hello_check(&rules, hello, &error), STATUS_OK);
+    cr_expect(strstr(error.text, a) && strstr(error.text, b), "%s", error.text);
+}
+
+Test(fleet, takes_what_fits)
+{
+    const struct msg_hello hello = good_hello();
+    struct error error = {.text = ""};
+    cr_expect_eq(fleet_hello_check(&rules, &hello, &error), STATUS_OK, "%s", error.text);
+}
+
+Test(fleet, refuses_what_does_not_and_says_both_values)
+{
+    struct msg_hello hello = good_hello();
+    hello.role = 0;
+    expect_refused(&hello, "role", "0");
+    hello = good_hello();
+    hello.boot_id.bytes = 3;
+    expect_refused(&hello, "boot id", "3");
+    hello = good_hello();
+    hello.node = wire_str("");
+    expect_refused(&hello, "no name", "");
+    hello = good_hello();
+    hello.node = wire_str("a\"b");
+    expect_refused(&hello, "0x22", "printable");
+    hello = good_hello();
+    hello.vocab_count = 299;
+    expect_refused(&hello, "299", "300");
+    hello = good_hello();
+    hello.context_tokens = 4096;
+    expect_refused(&hello, "4096", "2048");
+    hello = good_hello();
+    hello.context_tokens = 0;
+    expect_refused(&hello, "context_tokens", "0");
+    hello = good_hello();
+    hello.identity.rank_count = 2;
+    expect_refused(&hello, "rank_count", "2");
+    static const uint8_t other[16] = {0xab};
+    hello = good_hello();
+    hello.identity.tokenizer_digest.data = other;
+    expect_refused(&hello, "tokenizer_digest", "ab");
+    hello.identity.tokenizer_digest = (struct wire_bin){NULL, 0};
+    expect_refused(&hello, "tokenizer_digest", "00000000");
+}
+
+Test(fleet, pairs_only_what_computes_the_same)
+{
+    struct fleet_identity a = {.profile_id = 7, .layout = {.page_tokens = 64}};
+    struct fleet_identity b = a;
+    struct error error = {.text = ""};
+    snprintf(b.model, sizeof b.model, "another label");
+    cr_expect_eq(fleet_identity_compare(&a, &b, &error), STATUS_OK, "a name is only a label");
+    b.profile_id = 8;
+    cr_expect_eq(fleet_identity_compare(&a, &b, &error), STATUS_MISMATCH);
+    cr_expect(strstr(error.text, "profile") && strstr(error.text, "7") && strstr(error.text, "8"));
+    b = a;
+    b.layout.page_tokens = 32;
+    cr_expect_eq(fleet_identity_compare(&a, &b, &error), STATUS_MISMATCH);
+    cr_expect(strstr(error.text, "64") && strstr(error.text, "32"), "%s", error.text);
+    b = a;
+    b.layout.dtype = 1;
+    cr_expect_eq(fleet_identity_compare(&a, &b, NULL), STATUS_MISMATCH);
+    b = a;
+    b.weights_digest[3] = 9;
+    cr_expect_eq(fleet_identity_compare(&a, &b, &error), STATUS_MISMATCH);
+    cr_expect(strstr(error.text, "weights"), "%s", error.text);
+}

@@ -1,0 +1,311 @@
+/* Every field of a request body: what is taken, and what is refused with which words. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "router/openai_request.h"
+#include "tests/router/tiny_text.h"
+
+static struct text *text;
+static struct openai_rules rules;
+
+static void set_up(void)
+{
+    text = tiny_text_open();
+    rules = (struct openai_rules){.text = text, .model_name = "tiny", .context_tokens = 64};
+}
+
+static void tear_down(void)
+{
+    text_close(text);
+}
+
+TestSuite(openai_request, .init = set_up, .fini = tear_down);
+
+static const char prompt_of_64[] =
+    "0123456789012345678901234567890123456789012345678901234567890123";
+
+struct bad {
+    enum openai_endpoint endpoint;
+    const char *body;
+    const char *param;   /* "" for none */
+    const char *message; /* a part of it */
+};
+
+#define CHAT(fields) "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]," fields "}"
+#define TEXT(fields) "{\"prompt\":\"x\"," fields "}"
+
+static const struct bad bads[] = {
+    {OPENAI_CHAT, "", "", "empty"},
+    {OPENAI_CHAT, "{:", "", "not valid JSON"},
+    {OPENAI_CHAT, "{} x", "", "not valid JSON"},
+    {OPENAI_CHAT, "[]", "", "an array"},
+    {OPENAI_CHAT, "\"x\"", "", "a string"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":\"a\",\"prompt\":\"b\"}", "", "not valid JSON"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":\"\xff\"}", "", "not valid JSON"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[99999999999999999999]}", "", "not valid JSON"},
+    {OPENAI_CHAT, "{}", "messages", "missing"},
+    {OPENAI_CHAT, "{\"messages\":null}", "messages", "missing"},
+    {OPENAI_CHAT, "{\"messages\":\"x\"}", "messages", "an array"},
+    {OPENAI_CHAT, "{\"messages\":[]}", "messages", "holds 0"},
+    {OPENAI_CHAT, "{\"messages\":[3]}", "messages", "`messages[0]` must be an object, but is 3"},
+    {OPENAI_CHAT, "{\"messages\":[{\"content\":\"x\"}]}", "messages", "`messages[0].role`"},
+    {OPENAI_CHAT, "{\"messages\":[{\"role\":\"root\",\"content\":\"x\"}]}", "messages", "\"root\""},
+    {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\"}]}", "messages", "`messages[0].content`"},
+    {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":7}]}", "messages", "is 7"},
+    {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]}",
+     "messages", "\"image_url\"; only \"text\""},
+    {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}",
+     "messages", "`messages[0].content[0].text`"},
+    {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[\"x\"]}]}", "messages",
+     "object with a `type`"},
+    {OPENAI_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\"}]}]}",
+     "messages", "tool_calls"},
+    {OPENAI_COMPLETIONS, "{}", "prompt", "missing"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":\"\"}", "prompt", "empty"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[]}", "prompt", "empty"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[\"\"]}", "prompt", "empty"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":{}}", "prompt", "a string or an array"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[true]}", "prompt", "is true"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[1,\"x\"]}", "prompt", "`prompt[1]`"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[-1]}", "prompt", "`prompt[0]` is -1"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[[-1]]}", "prompt", "is -1"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[263]}", "prompt", "from 0 to 262"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[5279552648203111001]}", "prompt", "5279552648203111001"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[1.5]}", "prompt", "1.5"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[\"a\",\"b\"]}", "prompt", "list of 2 prompts"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[[1],[2]]}", "prompt", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"model\":\"gpt-4\""), "model", "\"gpt-4\" does not exist"},
+    {OPENAI_CHAT, CHAT("\"model\":3"), "model", "a string"},
+    {OPENAI_CHAT, CHAT("\"temperature\":-1"), "temperature", "is -1"},
+    {OPENAI_CHAT, CHAT("\"temperature\":2.1"), "temperature", "is 2.1"},
+    {OPENAI_CHAT, CHAT("\"temperature\":\"hot\""), "temperature", "\"hot\""},
+    {OPENAI_CHAT, CHAT("\"top_p\":-0.1"), "top_p", "-0.1"},
+    {OPENAI_CHAT, CHAT("\"top_p\":0"), "top_p", "above 0"},
+    {OPENAI_CHAT, CHAT("\"top_p\":1.1"), "top_p", "1.1"},
+    {OPENAI_CHAT, CHAT("\"top_k\":-2"), "top_k", "-2"},
+    {OPENAI_CHAT, CHAT("\"top_k\":1.5"), "top_k", "1.5"},
+    {OPENAI_CHAT, CHAT("\"min_p\":2"), "min_p", "is 2"},
+    {OPENAI_CHAT, CHAT("\"seed\":\"x\""), "seed", "\"x\""},
+    {OPENAI_CHAT, CHAT("\"max_tokens\":0"), "max_tokens", "is 0"},
+    {OPENAI_CHAT, CHAT("\"max_tokens\":-5"), "max_tokens", "is -5"},
+    {OPENAI_CHAT, CHAT("\"max_completion_tokens\":0"), "max_completion_tokens", "is 0"},
+    {OPENAI_CHAT, CHAT("\"max_tokens\":3,\"min_tokens\":4"), "min_tokens", "4, more than the 3"},
+    {OPENAI_CHAT, CHAT("\"ignore_eos\":1"), "ignore_eos", "a boolean"},
+    {OPENAI_CHAT, CHAT("\"stop\":\"\""), "stop", "empty string"},
+    {OPENAI_CHAT, CHAT("\"stop\":[\"a\",2]"), "stop", "is 2"},
+    {OPENAI_CHAT,
+     CHAT("\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\","
+          "\"13\",\"14\",\"15\",\"16\",\"17\"]"),
+     "stop", "17 strings; the limit is 16"},
+    {OPENAI_CHAT, CHAT("\"stop_token_ids\":7"), "stop_token_ids", "is 7"},
+    {OPENAI_CHAT, CHAT("\"stop_token_ids\":[263]"), "stop_token_ids", "263"},
+    {OPENAI_CHAT, CHAT("\"logprobs\":3"), "logprobs", "a boolean"},
+    {OPENAI_CHAT, CHAT("\"top_logprobs\":3"), "top_logprobs", "needs `logprobs`"},
+    {OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":25"), "top_logprobs", "25"},
+    {OPENAI_COMPLETIONS, TEXT("\"logprobs\":25"), "logprobs", "25"},
+    {OPENAI_COMPLETIONS, TEXT("\"logprobs\":true"), "logprobs", "true"},
+    {OPENAI_CHAT, CHAT("\"stream\":\"yes\""), "stream", "\"yes\""},
+    {OPENAI_CHAT, CHAT("\"stream_options\":{\"include_usage\":true}"), "stream_options",
+     "only allowed when `stream`"},
+    {OPENAI_CHAT, CHAT("\"stream\":true,\"stream_options\":3"), "stream_options", "is 3"},
+    {OPENAI_CHAT, CHAT("\"n\":2"), "n", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"n\":0"), "n", "is 0"},
+    {OPENAI_COMPLETIONS, TEXT("\"best_of\":3"), "best_of", "not supported yet"},
+    {OPENAI_COMPLETIONS, TEXT("\"echo\":true"), "echo", "not supported yet"},
+    {OPENAI_COMPLETIONS, TEXT("\"suffix\":\"y\""), "suffix", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"presence_penalty\":0.5"), "presence_penalty", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"presence_penalty\":5"), "presence_penalty", "at most 2"},
+    {OPENAI_CHAT, CHAT("\"frequency_penalty\":-0.5"), "frequency_penalty", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"repetition_penalty\":1.1"), "repetition_penalty", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"repetition_penalty\":0"), "repetition_penalty", "is 0"},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"5\":1}"), "logit_bias", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"tools\":[{}]"), "tools", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"tool_choice\":\"required\""), "tool_choice", "\"required\""},
+    {OPENAI_CHAT, CHAT("\"response_format\":\"json\""), "response_format", "an object"},
+    {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_object\"}"), "response_format",
+     "\"json_object\""},
+    {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_schema\"}"), "response_format",
+     "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"continue_final_message\":true"), "continue_final_message",
+     "not supported yet"},
+};
+
+Test(openai_request, refuses)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(bads); i++) {
+        const struct bad *bad = &bads[i];
+        struct openai_request request;
+        struct openai_error error;
+        cr_assert(openai_request_parse(bad->endpoint, bad->body, strlen(bad->body), &rules,
+                                       &request, &error) == STATUS_INVALID,
+                  "accepted: %s", bad->body);
+        const int status =
+            strcmp(bad->param, "model") == 0 && strstr(bad->message, "exist") ? 404 : 400;
+        cr_expect_eq(error.http_status, status, "%s gave %d", bad->body, error.http_status);
+        cr_expect_str_eq(error.param, bad->param, "%s named %s", bad->body, error.param);
+        cr_expect(strstr(error.message, bad->message), "%s: %s", bad->body, error.message);
+    }
+}
+
+Test(openai_request, model_not_found_has_its_code)
+{
+    struct openai_request request;
+    struct openai_error error;
+    const char body[] = TEXT("\"model\":\"other\"");
+    openai_request_parse(OPENAI_COMPLETIONS, body, strlen(body), &rules, &request, &error);
+    cr_assert_str_eq(error.code, "model_not_found");
+}
+
+/* Parses or fails the test. */
+static struct openai_request parse(enum openai_endpoint endpoint, const char *body)
+{
+    struct openai_request request;
+    struct openai_error error = {.message = ""};
+    cr_assert(openai_request_parse(endpoint, body, strlen(body), &rules, &request, &error) ==
+                  STATUS_OK,
+              "%s: %s", body, error.message);
+    return request;
+}
+
+Test(openai_request, defaults)
+{
+    struct openai_request request = parse(OPENAI_COMPLETIONS, "{\"prompt\":\"hello\"}");
+    cr_expect_eq(request.prompt.count, 1);
+    cr_expect_eq(request.prompt.ids[0], TINY_HELLO);
+    cr_expect_eq(request.max_tokens, 16);
+    cr_expect_float_eq(request.temperature, 1, 0);
+    cr_expect_float_eq(request.top_p, 1, 0);
+    cr_expect_eq(request.top_k, 0);
+    cr_expect(!request.stream && !request.logprobs && !request.ignore_eos && request.skip_special);
+    openai_request_free(&request);
+    request = parse(OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
+    cr_expect_eq(request.max_tokens, 64 - request.prompt.count, "chat takes the room there is");
+    openai_request_free(&request);
+}
+
+Test(openai_request, accepts)
+{
+    static const char *const chats[] = {
+        CHAT("\"model\":null,\"temperature\":null,\"stop\":null,\"max_tokens\":null,\"n\":null,"
+             "\"logprobs\":null,\"stream_options\":null,\"response_format\":null,\"tools\":null"),
+        CHAT("\"unknown\":{\"a\":[1]},\"user\":\"u\",\"store\":false,\"metadata\":{}"),
+        CHAT("\"n\":1,\"presence_penalty\":0,\"frequency_penalty\":0.0,\"logit_bias\":{},"
+             "\"tools\":[],\"tool_choice\":\"none\",\"response_format\":{\"type\":\"text\"},"
+             "\"repetition_penalty\":1.0"),
+        CHAT("\"temperature\":0,\"top_p\":1,\"top_k\":-1,\"min_p\":0.05,\"seed\":-1"),
+        CHAT("\"max_tokens\":16.0,\"model\":\"tiny\""),
+        "{\"messages\":[{\"role\":\"developer\",\"content\":\"a\"},{\"role\":\"assistant\","
+        "\"content\":null},{\"role\":\"user\",\"name\":\"n\",\"id\":4,\"content\":\"b\"}]}",
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(chats); i++) {
+        struct openai_request request = parse(OPENAI_CHAT, chats[i]);
+        openai_request_free(&request);
+    }
+}
+
+Test(openai_request, fields_arrive)
+{
+    struct openai_request request = parse(
+        OPENAI_CHAT,
+        CHAT("\"temperature\":0.5,\"top_p\":0.25,\"top_k\":7,\"min_p\":0.125,\"seed\":42,"
+             "\"max_tokens\":9,\"max_completion_tokens\":5,\"min_tokens\":2,\"ignore_eos\":true,"
+             "\"stop\":[\"a\",\"bc\"],\"stop_token_ids\":[1,2],\"logprobs\":true,"
+             "\"top_logprobs\":3,\"stream\":true,\"stream_options\":{\"include_usage\":true},"
+             "\"timings\":true,\"include_stop_str_in_output\":true"));
+    cr_expect_float_eq(request.temperature, 0.5, 0);
+    cr_expect_float_eq(request.top_p, 0.25, 0);
+    cr_expect_float_eq(request.min_p, 0.125, 0);
+    cr_expect_eq(request.top_k, 7);
+    cr_expect_eq(request.seed, 42);
+    cr_expect_eq(request.max_tokens, 5, "max_completion_tokens goes before max_tokens");
+    cr_expect_eq(request.min_tokens, 2);
+    cr_expect(request.ignore_eos && request.logprobs && request.stream && request.include_usage);
+    cr_expect(request.timings && request.include_stop);
+    cr_expect_eq(request.top_logprobs, 3);
+    cr_expect_eq(request.stops.count, 2);
+    cr_expect_eq(request.stop_id_count, 2);
+    openai_request_free(&request);
+}
+
+Test(openai_request, seed_zero_is_a_seed)
+{
+    struct openai_request zero = parse(OPENAI_COMPLETIONS, TEXT("\"seed\":0"));
+    struct openai_request unset = parse(OPENAI_COMPLETIONS, "{\"prompt\":\"x\"}");
+    struct openai_request again = parse(OPENAI_COMPLETIONS, "{\"prompt\":\"x\"}");
+    cr_expect_eq(zero.seed, 0);
+    cr_expect_neq(unset.seed, again.seed);
+    openai_request_free(&zero);
+    openai_request_free(&unset);
+    openai_request_free(&again);
+}
+
+Test(openai_request, content_parts_are_joined)
+{
+    struct openai_request whole =
+        parse(OPENAI_CHAT, "{\"messages\":[{\"role\":\"system\",\"content\":\"ab\"},"
+                           "{\"role\":\"user\",\"content\":\"hello\"}]}");
+    struct openai_request parts = parse(
+        OPENAI_CHAT,
+        "{\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+        "{\"type\":\"text\",\"text\":\"b\"}]},{\"role\":\"user\",\"content\":[{\"type\":\"text\","
+        "\"text\":\"hel\"},{\"type\":\"text\",\"text\":\"lo\"}]}]}");
+    cr_assert_eq(whole.prompt.count, parts.prompt.count);
+    cr_assert_arr_eq(whole.prompt.ids, parts.prompt.ids, whole.prompt.count * sizeof(int32_t));
+    openai_request_free(&whole);
+    openai_request_free(&parts);
+}
+
+Test(openai_request, special_tokens_in_text_stay_text)
+{
+    struct openai_request request = parse(OPENAI_COMPLETIONS, "{\"prompt\":\"<|im_end|>\"}");
+    cr_expect_eq(request.prompt.count, 10);
+    for (size_t i = 0; i < request.prompt.count; i++)
+        cr_expect_lt(request.prompt.ids[i], 256);
+    openai_request_free(&request);
+}
+
+Test(openai_request, prompt_forms)
+{
+    static const char *const bodies[] = {"{\"prompt\":\"he\"}", "{\"prompt\":[\"he\"]}",
+                                         "{\"prompt\":[256]}", "{\"prompt\":[[256]]}"};
+    for (size_t i = 0; i < ARRAY_COUNT(bodies); i++) {
+        struct openai_request request = parse(OPENAI_COMPLETIONS, bodies[i]);
+        cr_expect_eq(request.prompt.count, 1, "%s", bodies[i]);
+        cr_expect_eq(request.prompt.ids[0], TINY_HE, "%s", bodies[i]);
+        openai_request_free(&request);
+    }
+}
+
+Test(openai_request, context_is_a_limit_with_both_counts)
+{
+    struct openai_request request;
+    struct openai_error error;
+    char body[256];
+    snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":5}", prompt_of_64);
+    cr_assert(openai_request_parse(OPENAI_COMPLETIONS, body, strlen(body), &rules, &request,
+                                   &error) == STATUS_INVALID);
+    cr_expect_str_eq(error.code, "context_length_exceeded");
+    cr_expect(strncmp(error.message,
+                      "This model's maximum context length is 64 tokens. However, "
+                      "your prompt contains 64 tokens",
+                      80) == 0,
+              "%s", error.message);
+    cr_expect_eq(error.prompt_tokens, 64);
+    cr_expect_eq(error.context_tokens, 64);
+    /* One less: one token of answer, whatever was asked. */
+    snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"max_tokens\":1000}", prompt_of_64 + 1);
+    request = parse(OPENAI_COMPLETIONS, body);
+    cr_expect_eq(request.max_tokens, 1);
+    openai_request_free(&request);
+}
+
+Test(openai_request, bos_when_the_tokenizer_says_so)
+{
+    /* The tiny one does not: the first id is the text's. */
+    cr_expect(!text_info(text)->add_bos);
+    struct openai_request request = parse(OPENAI_COMPLETIONS, "{\"prompt\":\"a\"}");
+    cr_expect_eq(request.prompt.ids[0], 'a');
+    openai_request_free(&request);
+}

@@ -1,0 +1,25 @@
+/* A model file with a vocabulary and no weights: ids 0-255 are the bytes, then some joined tokens
+ * and the ChatML markers. Enough for everything the router does with text. */
+#ifndef BATON_TESTS_ROUTER_TINY_TEXT_H
+#define BATON_TESTS_ROUTER_TINY_TEXT_H
+
+#include "model/text/text.h"
+
+enum {
+    TINY_HE = 256,  /* "he" */
+    TINY_LL,        /* "ll" */
+    TINY_HELL,      /* "hell" */
+    TINY_HELLO,     /* "hello" */
+    TINY_BYTES_END, /* <|endoftext|> */
+    TINY_START,     /* <|im_start|> */
+    TINY_END,       /* <|im_end|>, ends a generation */
+    TINY_VOCAB,
+    TINY_CONTEXT = 256,
+};
+
+/* Writes the file; the path is made in a fresh folder under $TMPDIR and returned (static). */
+const char *tiny_model_path(void);
+/* Opened from that file; aborts on failure. */
+struct text *tiny_text_open(void);
+
+#endif
