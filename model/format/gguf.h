@@ -18,8 +18,19 @@
 struct gguf;
 
 enum gguf_value_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING,
-    GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
 };
 
 enum { GGUF_DIMENSIONS_MAX = 4, GGUF_NAME_BYTES_MAX = 64 };
@@ -29,7 +40,7 @@ struct gguf_tensor {
     const struct quant_type *type; /* never NULL */
     uint32_t dimension_count;
     uint64_t dimensions[GGUF_DIMENSIONS_MAX]; /* [0] is the fastest; unused ones are 1 */
-    const void *data;              /* inside the mapping */
+    const void *data;                         /* inside the mapping */
     size_t bytes;
 };
 
@@ -53,19 +64,16 @@ enum status gguf_get_u32(const struct gguf *file, const char *key, uint32_t *out
                          struct error *error);
 enum status gguf_get_u64(const struct gguf *file, const char *key, uint64_t *out,
                          struct error *error);
-enum status gguf_get_f32(const struct gguf *file, const char *key, float *out,
-                         struct error *error);
-enum status gguf_get_bool(const struct gguf *file, const char *key, bool *out,
-                          struct error *error);
+enum status gguf_get_f32(const struct gguf *file, const char *key, float *out, struct error *error);
+enum status gguf_get_bool(const struct gguf *file, const char *key, bool *out, struct error *error);
 enum status gguf_get_string(const struct gguf *file, const char *key, struct gguf_string *out,
                             struct error *error);
 /* Element count and type of an array. */
-enum status gguf_get_array(const struct gguf *file, const char *key,
-                           enum gguf_value_type *type_out, uint64_t *count_out,
-                           struct error *error);
+enum status gguf_get_array(const struct gguf *file, const char *key, enum gguf_value_type *type_out,
+                           uint64_t *count_out, struct error *error);
 /* The whole of a string array: out[count], which the caller owns and frees with free(). */
-enum status gguf_get_strings(const struct gguf *file, const char *key,
-                             struct gguf_string **out, uint64_t *count_out, struct error *error);
+enum status gguf_get_strings(const struct gguf *file, const char *key, struct gguf_string **out,
+                             uint64_t *count_out, struct error *error);
 /* Packed elements of a fixed-size numeric array; unaligned. */
 enum status gguf_get_numbers(const struct gguf *file, const char *key, enum gguf_value_type type,
                              const void **data_out, uint64_t *count_out, struct error *error);

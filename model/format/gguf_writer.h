@@ -17,8 +17,8 @@ void gguf_writer_put_f32(struct gguf_writer *writer, const char *key, float valu
 void gguf_writer_put_bool(struct gguf_writer *writer, const char *key, bool value);
 void gguf_writer_put_string(struct gguf_writer *writer, const char *key, const char *value,
                             size_t bytes);
-void gguf_writer_put_strings(struct gguf_writer *writer, const char *key,
-                             const char *const *values, const uint32_t *bytes, uint64_t count);
+void gguf_writer_put_strings(struct gguf_writer *writer, const char *key, const char *const *values,
+                             const uint32_t *bytes, uint64_t count);
 void gguf_writer_put_i32s(struct gguf_writer *writer, const char *key, const int32_t *values,
                           uint64_t count);
 /* Declares a tensor; its data follows, in the same order, through gguf_writer_add_data. */

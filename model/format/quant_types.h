@@ -11,9 +11,9 @@
 #include "kernels/backend.h"
 
 struct quant_type {
-    const char *name;       /* "Q4_0" */
-    uint32_t gguf_id;       /* ggml type number */
-    uint32_t block_values;  /* 32, 256, or 1 */
+    const char *name;      /* "Q4_0" */
+    uint32_t gguf_id;      /* ggml type number */
+    uint32_t block_values; /* 32, 256, or 1 */
     uint32_t block_bytes;
     /* float32 values of `blocks` blocks; bit-exact with the reference conversion. */
     void (*dequantize)(const void *blocks_data, float *out, size_t blocks);

@@ -20,14 +20,14 @@ struct gguf;
 enum { TEXT_EOS_MAX = 8 };
 
 struct text_info {
-    uint32_t vocab_count;      /* ids are below this */
-    int32_t bos, eos;          /* -1 when there is none */
+    uint32_t vocab_count;          /* ids are below this */
+    int32_t bos, eos;              /* -1 when there is none */
     int32_t eos_ids[TEXT_EOS_MAX]; /* every id that ends a generation (eos, eot, <|im_end|>) */
     uint32_t eos_count;
-    bool add_bos;              /* the tokenizer puts bos first */
-    uint32_t context_tokens;   /* the model's training context */
-    struct digest128 digest;   /* of the vocabulary, merges and rules */
-    char name[64];             /* general.name, or the file's stem */
+    bool add_bos;            /* the tokenizer puts bos first */
+    uint32_t context_tokens; /* the model's training context */
+    struct digest128 digest; /* of the vocabulary, merges and rules */
+    char name[64];           /* general.name, or the file's stem */
     char architecture[32];
 };
 
