@@ -14,11 +14,11 @@
 
 enum { ROWS = 320, STEPS_MAX = 64, TOP = 10 };
 
-/* Rows of a comparison on slow paths: a sanitizer's build takes ten times as long. */
+/* Rows of a comparison; prompts that would go over are left out. */
 #ifdef __SANITIZE_ADDRESS__
-enum { SLOW_ROWS = 160, FAST_ROWS = 160 };
+static const uint32_t rows_max = 160; /* each takes ten times as long */
 #else
-enum { SLOW_ROWS = 400, FAST_ROWS = 1 << 20 };
+static const uint32_t rows_max = UINT32_MAX;
 #endif
 
 struct golden_step {
@@ -112,8 +112,7 @@ static void compare_prompt(struct model *model, const struct golden *golden, boo
     seen->prompts++;
 }
 
-/* rows_max leaves out prompts that would make the run longer than that in all. */
-static void compare_file(FILE *file, struct model *model, bool exact, uint32_t rows_max)
+static void compare_file(FILE *file, struct model *model, bool exact)
 {
     struct seen seen = {0};
     static struct golden golden;
@@ -136,7 +135,7 @@ static void compare_file(FILE *file, struct model *model, bool exact, uint32_t r
     cr_assert(seen.prompts >= 3 && seen.steps > 100 && seen.margins > 50);
 }
 
-static void compare(struct model_options options, bool exact, uint32_t rows_max)
+static void compare(struct model_options options, bool exact)
 {
     char name[512];
     struct error error = {0};
@@ -153,7 +152,7 @@ static void compare(struct model_options options, bool exact, uint32_t rows_max)
     options.max_rows = ROWS;
     options.max_logit_rows = STEPS_MAX;
     cr_assert_eq(model_open(&options, &model, &error), STATUS_OK, "%s", error.text);
-    compare_file(file, model, exact, rows_max);
+    compare_file(file, model, exact);
     model_close(model);
     fclose(file);
 }
@@ -165,8 +164,7 @@ static bool long_tests(void)
 
 Test(net_golden, reference_path_has_the_reference_logits, .timeout = 280)
 {
-    compare((struct model_options){.isa = "ref", .kv_dtype = KV_F32}, true,
-            long_tests() ? UINT32_MAX : SLOW_ROWS);
+    compare((struct model_options){.isa = "ref", .kv_dtype = KV_F32}, true);
 }
 
 /* The best instruction set in every run, all of them in the long form. */
@@ -178,13 +176,12 @@ Test(net_golden, fast_paths_keep_the_likeliest_token, .timeout = 280)
         compare((struct model_options){.isa = kernel_isa_name(isa),
                                        .activations = ACTIVATION_NATIVE,
                                        .kv_dtype = KV_BF16},
-                false, FAST_ROWS);
+                false);
     }
 }
 
 /* The best path in float32 is the reference path, faster. */
 Test(net_golden, fast_float_path_has_the_reference_logits, .timeout = 280)
 {
-    compare((struct model_options){.activations = ACTIVATION_F32, .kv_dtype = KV_F32}, true,
-            FAST_ROWS);
+    compare((struct model_options){.activations = ACTIVATION_F32, .kv_dtype = KV_F32}, true);
 }
