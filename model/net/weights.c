@@ -165,7 +165,7 @@ static enum status for_each_tensor(
         for (size_t i = 0; i < ARRAY_COUNT(tensor_rows); i++) {
             const struct tensor_row *row = &tensor_rows[i];
             const uint32_t layer = pass == 0 ? 0 : pass - 1;
-            const struct gguf_tensor *tensor;
+            const struct gguf_tensor *tensor = NULL;
             if (row->per_layer != (pass > 0))
                 continue;
             TRY(find_tensor(loader, row, layer, &tensor, error));
