@@ -117,24 +117,29 @@ last_error_line() {
   printf '%s' "${line:-$(tail -n 1 "$1")}"
 }
 
-# build_tree FOLDER LABEL CMAKE-ARGUMENT...: configures and builds FOLDER, one progress line, the
-# compiler's words kept in FOLDER/build.log and shown on failure.
-build_tree() {
-  local folder=$1 label=$2 log
+# configure_tree FOLDER LABEL CMAKE-ARGUMENT...: the words of cmake and of the compiler are kept in
+# FOLDER/build.log, and what matters of them is shown on failure.
+configure_tree() {
+  local folder=$1 label=$2
   shift 2
   mkdir -p "$folder"
-  log=$folder/build.log
   progress "$label: configuring"
-  if ! cmake -S "$root" -B "$folder" -G Ninja "$@" >"$log" 2>&1; then
+  if ! cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder/build.log" 2>&1; then
     progress_end
-    tail -n 25 "$log" >&2
+    tail -n 25 "$folder/build.log" >&2
     fail "$label: cmake could not configure $folder" \
-      "read $log; a folder made for another tree helps itself with: rm -r $folder"
+      "read $folder/build.log; if the folder was made for another tree: rm -r $folder"
   fi
-  if ! build_with_progress "$folder" "$label" "$log"; then
+}
+
+# build_tree FOLDER LABEL CMAKE-ARGUMENT...: configures and builds, with one progress line.
+build_tree() {
+  local folder=$1 label=$2
+  configure_tree "$@"
+  if ! build_with_progress "$folder" "$label" "$folder/build.log"; then
     progress_end
-    tail -n 40 "$log" >&2
-    fail "$label: the build failed" "read $log"
+    sed -n '/^FAILED/,$p' "$folder/build.log" | head -n 60 >&2
+    fail "$label: the build failed" "read $folder/build.log"
   fi
   progress "$label: built"
   progress_end
