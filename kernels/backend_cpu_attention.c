@@ -93,7 +93,7 @@ void cpu_attention(struct backend *backend, const struct attention_args *args)
         products += last * sequence->row_count * args->heads * args->kv.head_dim;
         job.item_count += tile_count(args, s) * args->kv.kv_heads;
     }
-    if (products < TEAM_PRODUCTS)
+    if (products < TEAM_PRODUCTS_FLOAT)
         attention_member(&job, 0, 1);
     else
         team_run(cpu->team, attention_member, &job);

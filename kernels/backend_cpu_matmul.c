@@ -172,7 +172,8 @@ void cpu_matmul(struct backend *backend, const struct matmul_args *args)
         if (!job.prepare)
             prepare_rows(&job, 0, args->rows);
     }
-    if (values * weight->n < TEAM_PRODUCTS || team_count(cpu->team) == 1) {
+    const size_t team_products = job.form == FORM_I8 ? TEAM_PRODUCTS_INT : TEAM_PRODUCTS_FLOAT;
+    if (values * weight->n < team_products || team_count(cpu->team) == 1) {
         if (job.prepare)
             prepare_rows(&job, 0, args->rows);
         job.prepare = false;
