@@ -1,6 +1,6 @@
 /* The requests a worker holds, by key: a fixed number of places, found by scanning (there are at
  * most WORKER_REQUESTS_MAX and look-ups are per request, never per token). The table knows keys and
- * places only; a node keeps its records in an array of its own, indexed by place. Control thread. */
+ * places only; a node keeps its records in an array of its own, by place. Control thread. */
 #ifndef BATON_WORKER_REQUEST_TABLE_H
 #define BATON_WORKER_REQUEST_TABLE_H
 

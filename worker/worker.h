@@ -60,9 +60,9 @@ struct worker_node {
     uint32_t max_batch;       /* told in HELLO */
 };
 
-/* Dials the routers and runs the loop until SIGTERM or SIGINT (0), or until every router has refused
- * this worker before one took it (1). Router links are closed, with GOAWAY, when it returns; a second signal
- * ends the process at once from the first one on. */
+/* Dials the routers and runs the loop until SIGTERM or SIGINT (0), or until every router has
+ * refused this worker before one took it (1). Router links are closed, with GOAWAY, when it
+ * returns; from the first signal on a second one ends the process at once. */
 int worker_run(struct worker *worker, const struct worker_node *node, void *arg);
 
 /* To the router that asked; a lost link is no error, anything else is logged. */

@@ -1,4 +1,4 @@
-/* A model's identity in the form that travels: what model/ and transfer/ each know, side by side. */
+/* A model's identity in the form that travels: what model/ and transfer/ know, side by side. */
 #ifndef BATON_WORKER_WORKER_IDENTITY_H
 #define BATON_WORKER_WORKER_IDENTITY_H
 
