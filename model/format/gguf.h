@@ -40,7 +40,7 @@ struct gguf_tensor {
     const struct quant_type *type; /* never NULL */
     uint32_t dimension_count;
     uint64_t dimensions[GGUF_DIMENSIONS_MAX]; /* [0] is the fastest; unused ones are 1 */
-    const void *data;                         /* inside the mapping */
+    const void *data;                         /* in the mapping; aligned as the file says */
     size_t bytes;
 };
 
