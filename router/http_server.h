@@ -41,6 +41,7 @@ struct http_events {
 
 struct http_limits {
     size_t body_bytes, header_bytes;
+    uint32_t read_ms; /* from a request's first byte to its last */
     uint32_t idle_ms; /* without a byte, reading or writing, until the connection is closed */
 };
 

@@ -76,7 +76,6 @@ static void on_reserved(struct router *router, worker_handle worker,
     struct request_event event = {.kind = EVENT_RESERVED, .worker = worker};
     const enum status refusal = (enum status) - (int)reserved->refused;
     if (refusal == STATUS_BUSY) {
-        fleet_mark_full(router->fleet, worker);
         event.kind = EVENT_REFUSED;
     } else if (reserved->refused != 0) {
         explain(&failure, reserved->refused, reserved->text, "The decode node refused the request");
@@ -84,6 +83,9 @@ static void on_reserved(struct router *router, worker_handle worker,
         event.failure = &failure;
     }
     session_feed_reserved(session, &event, reserved);
+    /* Behind the release of its own charge, which says that there is room. */
+    if (event.kind == EVENT_REFUSED)
+        fleet_mark_full(router->fleet, worker);
 }
 
 static void on_failed(struct router *router, worker_handle worker, const struct msg_failed *failed)
@@ -96,10 +98,11 @@ static void on_failed(struct router *router, worker_handle worker, const struct 
     struct request_event event = {.kind = EVENT_FAILED, .worker = worker, .failure = &failure};
     if ((enum status) - (int)failed->code == STATUS_BUSY && worker == session->request.prefill &&
         session->request.state == REQUEST_PREFILLING) {
-        fleet_mark_full(router->fleet, worker); /* not its fault, nor the request's: wait */
-        event.kind = EVENT_REFUSED;
+        event.kind = EVENT_REFUSED; /* neither's fault: the request waits */
     }
     session_feed(session, &event);
+    if (event.kind == EVENT_REFUSED)
+        fleet_mark_full(router->fleet, worker);
 }
 
 /* Timings are worth counting also when their request is over. */
@@ -336,6 +339,7 @@ static enum status open_doors(struct router *router, struct error *error)
                      &router->fleet, error));
     const struct http_limits limits = {.body_bytes = options->body_bytes,
                                        .header_bytes = HEADER_BYTES_MAX,
+                                       .read_ms = options->read_timeout_ms,
                                        .idle_ms = options->idle_timeout_ms};
     return http_server_create(router->loop, options->http, &limits, &http_handlers, router,
                               &router->http, error);

@@ -51,6 +51,8 @@ static const struct config_row rows[] = {
      "for a decode node's answer to a reservation", 1, 600000},
     {"idle-timeout-ms", CONFIG_MS, ROUTER_AT(idle_timeout_ms), "60s", "TIME",
      "a client connection without a byte read or written is closed", 100, 3600000},
+    {"read-timeout-ms", CONFIG_MS, ROUTER_AT(read_timeout_ms), "30s", "TIME",
+     "from the first byte of a request to its last", 100, 3600000},
     {"report-wait-ms", CONFIG_MS, ROUTER_AT(report_wait_ms), "50", "TIME",
      "for the workers' timings after the last token, when asked for", 0, 10000},
     {"heartbeat-ms", CONFIG_MS, ROUTER_AT(heartbeat_ms), "500", "TIME",

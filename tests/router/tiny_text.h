@@ -14,7 +14,7 @@ enum {
     TINY_START,     /* <|im_start|> */
     TINY_END,       /* <|im_end|>, ends a generation */
     TINY_VOCAB,
-    TINY_CONTEXT = 256,
+    TINY_CONTEXT = 16384,
 };
 
 /* Writes the file; the path is made in a fresh folder under $TMPDIR and returned (static). */

@@ -1,0 +1,50 @@
+/* Watches the bytes of one HTTP/1.1 connection for framing that two programs could read
+ * differently.
+ *
+ * evhttp accepts chunk sizes like 0xe and +e, folded headers, NUL in values and bodies on GET. The
+ * guard reads along, knows where requests begin and end, and says what it will not let pass. Pure:
+ * no I/O, no memory of its own. */
+#ifndef BATON_ROUTER_HTTP_GUARD_H
+#define BATON_ROUTER_HTTP_GUARD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum http_guard_state {
+    GUARD_IDLE, /* between requests */
+    GUARD_START_LINE,
+    GUARD_HEADER, /* at the start of a header line */
+    GUARD_NAME,
+    GUARD_VALUE,
+    GUARD_BODY, /* `left` bytes */
+    GUARD_CHUNK_SIZE,
+    GUARD_CHUNK_DATA, /* `left` bytes */
+    GUARD_CHUNK_END,  /* the line end behind chunk data */
+    GUARD_TRAILER,    /* lines up to an empty one */
+    GUARD_BAD,
+};
+
+enum { GUARD_WORD_BYTES = 24 };
+
+struct http_guard {
+    enum http_guard_state state;
+    uint64_t left;
+    uint64_t requests; /* begun */
+    uint64_t complete; /* ended */
+    bool may_have_body, has_length, chunked, has_host;
+    uint32_t line_bytes;         /* of the line so far, its end not counted */
+    uint32_t digits;             /* of a chunk size */
+    bool extension;              /* behind a chunk size */
+    char word[GUARD_WORD_BYTES]; /* lower-case beginning of the method, name or value */
+    uint32_t word_bytes;         /* of the whole, also beyond what is kept */
+    enum { GUARD_OTHER, GUARD_LENGTH, GUARD_CODING } header;
+    const char *reason; /* a sentence once BAD */
+};
+
+/* Zero-initialised is a new connection. False once the connection is BAD; nothing is read then. */
+bool http_guard_feed(struct http_guard *guard, const void *data, size_t bytes);
+/* A request has begun and not ended. */
+bool http_guard_in_request(const struct http_guard *guard);
+
+#endif

@@ -1,0 +1,57 @@
+/* A worker as the router sees one: says HELLO, writes down what it is sent, and answers what the
+ * test tells it to, or by itself when `automatic`. */
+#ifndef BATON_TESTS_ROUTER_FAKE_WORKER_H
+#define BATON_TESTS_ROUTER_FAKE_WORKER_H
+
+#include "tests/router/router_process.h"
+#include "transfer/link.h"
+
+enum { FAKE_JOBS_MAX = 512 };
+
+struct fake_job {
+    uint64_t request, handoff, ticket;
+    uint32_t attempt, prompt_count, max_tokens, top_logprobs;
+    bool logprobs, local, cancelled;
+    int32_t first_id; /* of the prompt */
+};
+
+struct fake_worker {
+    struct router_process *router;
+    struct link *link;
+    enum worker_role role;
+    char node[32];
+    uint8_t boot_id[16];
+    bool welcomed, closed;
+    char close_text[512];
+    uint64_t heartbeats;
+    /* automatic: a decode node reserves at once and writes `answer` after its turn; a prefill node
+     * gives the answer's first token. */
+    bool automatic;
+    const char *answer;          /* one token a byte */
+    struct fake_worker *partner; /* of a prefill node: the decode node that goes on */
+    enum finish_code finish;     /* at the end of the answer */
+    struct fake_job jobs[FAKE_JOBS_MAX];
+    uint32_t job_count, cancel_count;
+    /* What HELLO says, to be changed before connecting. */
+    uint64_t profile_id;
+    uint32_t context_tokens, vocab_count, pages_total;
+    uint8_t tokenizer_digest[16];
+};
+
+/* Fills in what fits the tiny model. */
+void fake_worker_init(struct fake_worker *worker, struct router_process *router,
+                      enum worker_role role, const char *node);
+/* Dials and says HELLO; returns when WELCOME is here or the link was closed. */
+void fake_worker_connect(struct fake_worker *worker);
+void fake_worker_heartbeat(struct fake_worker *worker, uint64_t queued_tokens, uint32_t pages_free);
+void fake_worker_close(struct fake_worker *worker);
+
+void fake_reserved(struct fake_worker *worker, const struct fake_job *job, enum status refusal);
+/* letters: one token a byte, at offset behind the prompt. */
+void fake_tokens(struct fake_worker *worker, const struct fake_job *job, uint32_t offset,
+                 const char *letters, enum finish_code finish);
+void fake_failed(struct fake_worker *worker, const struct fake_job *job, enum status status,
+                 const char *text);
+void fake_report(struct fake_worker *worker, const struct fake_job *job);
+
+#endif
