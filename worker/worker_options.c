@@ -7,6 +7,7 @@
 
 #include "kernels/backend.h"
 #include "transfer/router_client.h"
+#include "worker/notify.h"
 
 /* The choices of two rows stand in the order of the enums they fill. */
 _Static_assert(KV_F32 == 0 && KV_BF16 == 1, "--kv-dtype f32|bf16");
@@ -32,7 +33,8 @@ enum status worker_options_check(const struct worker_options *options, struct er
     if (options->name != NULL && strlen(options->name) >= WORKER_NODE_BYTES)
         return error_set(error, STATUS_LIMIT, "--name: %zu bytes, the most are %d",
                          strlen(options->name), WORKER_NODE_BYTES - 1);
-    return STATUS_OK;
+    struct notify notify;
+    return notify_open(&notify, options->notify_fd, error);
 }
 
 void worker_node_name(const struct worker_options *options, enum worker_role role,

@@ -99,7 +99,8 @@ struct worker_options {
                  "0 for none",                                                                     \
          .max = 65535}
 
-/* Rules between options (a model is named, not too many routers, a chunk holds a page). */
+/* Rules beyond one row: a model is named, not too many routers, a chunk holds a page, the notify
+ * descriptor can be written. */
 enum status worker_options_check(const struct worker_options *options, struct error *error);
 /* The name of the option, or one made of role, host and process id. */
 void worker_node_name(const struct worker_options *options, enum worker_role role,

@@ -42,6 +42,13 @@ const char *test_folder(void)
 
 /* ---- processes ---- */
 
+/* Of this build, or another one's (a thread-sanitized build, which has no tests of its own). */
+static void program_path(const char *program, char out[TEST_PATH_BYTES])
+{
+    const char *other = getenv("BATON_TEST_BIN_DIR");
+    snprintf(out, TEST_PATH_BYTES, "%s/%s", other != NULL ? other : BATON_BIN_DIR, program);
+}
+
 /* In the child: fd 0 from nowhere, 1 to out (-1: nowhere), 2 to err, the notify pipe at its place.
  */
 static _Noreturn void child_exec(const char *program, char **argv, int out, int err, int notify)
@@ -67,7 +74,7 @@ int test_command(char *out, size_t out_bytes, const char *program, const char *c
 {
     char path[TEST_PATH_BYTES];
     char *argv[DAEMON_ARGS_MAX + 2] = {path};
-    snprintf(path, sizeof path, "%s/%s", BATON_BIN_DIR, program);
+    program_path(program, path);
     for (int i = 0; arguments[i] != NULL; i++) {
         cr_assert(i < DAEMON_ARGS_MAX);
         argv[i + 1] = (char *)(uintptr_t)arguments[i];
@@ -119,7 +126,7 @@ void daemon_start(struct daemon *daemon, const char *program, const char *const 
     char path[TEST_PATH_BYTES], fd_text[8];
     char *argv[DAEMON_ARGS_MAX + 4] = {path, (char *)(uintptr_t) "--notify-fd", fd_text};
     snprintf(fd_text, sizeof fd_text, "%d", CHILD_NOTIFY_FD);
-    snprintf(path, sizeof path, "%s/%s", BATON_BIN_DIR, program);
+    program_path(program, path);
     memset(daemon, 0, sizeof *daemon);
     snprintf(daemon->program, sizeof daemon->program, "%s", program);
     snprintf(daemon->log_path, sizeof daemon->log_path, "%.200s/%s-%d.log", test_folder(), program,

@@ -1,4 +1,5 @@
-/* A real daemon under test: started from the build's bin folder, watched by its notify pipe. */
+/* A real daemon under test: started from the build's bin folder, or that of BATON_TEST_BIN_DIR;
+ * watched by its notify pipe. */
 #ifndef BATON_TESTS_WORKER_TEST_DAEMON_H
 #define BATON_TESTS_WORKER_TEST_DAEMON_H
 
