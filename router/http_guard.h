@@ -35,7 +35,7 @@ struct http_guard {
     bool may_have_body, has_length, chunked, has_host;
     uint32_t line_bytes;         /* of the line so far, its end not counted */
     uint32_t digits;             /* of a chunk size */
-    bool extension;              /* behind a chunk size */
+    bool target;                 /* behind the method of a start line */
     char word[GUARD_WORD_BYTES]; /* lower-case beginning of the method, name or value */
     uint32_t word_bytes;         /* of the whole, also beyond what is kept */
     enum { GUARD_OTHER, GUARD_LENGTH, GUARD_CODING } header;
