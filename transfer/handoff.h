@@ -99,7 +99,8 @@ void handoff_sender_totals(const struct handoff_sender *sender, struct handoff_t
 
 struct handoff_receiver;
 
-/* Where slots come from (the page pool, in the node). Called on the loop thread. */
+/* Where slots come from (the page pool, in the node). Called on the loop thread, with the arg of the
+ * events. */
 struct handoff_pages {
     enum status (*reserve)(void *arg, uint32_t count);
     void (*unreserve)(void *arg, uint32_t count);

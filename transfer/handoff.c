@@ -1,0 +1,95 @@
+/* What both ends of the hand-off share. */
+#include "transfer/handoff_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log.h"
+
+const struct handoff_limits handoff_default_limits = {
+    .handoffs_max = 64,
+    .pages_max = 2048,
+    .hello_ms = 3000,
+    .progress_ms = 3000,
+    .ping_ms = 500,
+    .quarantine_ms = 1000,
+    .data_bytes_max = 1 << 20,
+    .flow_bytes = 8 << 20,
+};
+
+void strip_set_create(struct strip_set *set, uint32_t layers, uint32_t pages)
+{
+    set->words_per_layer = (pages + 63) / 64;
+    set->words = calloc((size_t)layers * set->words_per_layer, sizeof *set->words);
+    CHECK(set->words != NULL);
+}
+
+void strip_set_free(struct strip_set *set)
+{
+    free(set->words);
+    *set = (struct strip_set){0};
+}
+
+void strip_set_clear(struct strip_set *set, uint32_t layers)
+{
+    memset(set->words, 0, (size_t)layers * set->words_per_layer * sizeof *set->words);
+}
+
+uint32_t strip_next(const struct strip_set *set, uint32_t layer, uint32_t page, uint32_t pages)
+{
+    while (page < pages) {
+        const uint64_t word = *strip_word(set, layer, page) >> (page % 64);
+        if (word != 0) {
+            page += (uint32_t)__builtin_ctzll(word);
+            return page < pages ? page : pages;
+        }
+        page = (page / 64 + 1) * 64;
+    }
+    return pages;
+}
+
+enum status handoff_check_setup(const struct handoff_region *region,
+                                const struct handoff_limits *limits, struct error *error)
+{
+    if (!region->base || region->layers == 0 || region->slots == 0 || region->strip_bytes == 0)
+        return error_set(error, STATUS_INVALID,
+                         "the page region has %u layers, %u slots and strips of %zu bytes",
+                         region->layers, region->slots, region->strip_bytes);
+    if (region->strip_bytes > limits->data_bytes_max)
+        return error_set(error, STATUS_LIMIT,
+                         "a page takes %zu bytes in one layer, the limit of a data message is %zu",
+                         region->strip_bytes, limits->data_bytes_max);
+    if (limits->handoffs_max == 0 || limits->handoffs_max > HANDOFFS_MAX)
+        return error_set(error, STATUS_LIMIT, "handoffs_max is %u, the limit is 1 to %d",
+                         limits->handoffs_max, HANDOFFS_MAX);
+    if (limits->pages_max == 0 || limits->pages_max > 65536)
+        return error_set(error, STATUS_LIMIT,
+                         "pages_max of a hand-off is %u, the limit is 1 to 65536",
+                         limits->pages_max);
+    return STATUS_OK;
+}
+
+enum status handoff_status_of(uint32_t code)
+{
+    const int status = -(int)(code <= 64 ? code : 0);
+    return status < 0 && status >= STATUS_INTERNAL ? (enum status)status : STATUS_REFUSED;
+}
+
+uint32_t handoff_code_of(enum status status)
+{
+    return (uint32_t)(status < 0 ? -(int)status : 0);
+}
+
+void handoff_send_abort_to(struct peer *peer, uint64_t handoff, enum status status,
+                           const char *text)
+{
+    struct wire_str said = wire_str(text);
+    if (said.bytes > HANDOFF_TEXT_BYTES - 1)
+        said.bytes = HANDOFF_TEXT_BYTES - 1;
+    const struct msg_abort abort = {
+        .handoff = handoff, .code = handoff_code_of(status), .text = said};
+    const enum status sent = peer_send(peer, MESSAGE_ID_ABORT, &abort);
+    if (sent == STATUS_LIMIT)
+        LOG_WARN("too many messages wait for %s, an abort among them", peer->node);
+}

@@ -1,0 +1,63 @@
+/* What both ends of the hand-off share: the rows of their state tables, and sets of (layer, page).
+ * Private to transfer/. */
+#ifndef BATON_TRANSFER_HANDOFF_INTERNAL_H
+#define BATON_TRANSFER_HANDOFF_INTERNAL_H
+
+#include "transfer/handoff.h"
+#include "transfer/peer_internal.h"
+
+enum { HANDOFF_TEXT_BYTES = 513, HANDOFFS_MAX = 4096 };
+
+/* Which limit ends a state that lasts too long. */
+enum handoff_wait {
+    WAIT_NONE,       /* the caller's own deadline, or the watch over the peer */
+    WAIT_HELLO,      /* since the state began */
+    WAIT_LEASE,      /* the lease of the reservation, since anything last moved */
+    WAIT_PROGRESS,   /* since anything last moved */
+    WAIT_QUARANTINE, /* since the state began */
+};
+
+/* A set of (layer, page) pairs. */
+struct strip_set {
+    uint64_t *words; /* [layers][words_per_layer] */
+    uint32_t words_per_layer;
+};
+void strip_set_create(struct strip_set *set, uint32_t layers, uint32_t pages);
+void strip_set_free(struct strip_set *set);
+void strip_set_clear(struct strip_set *set, uint32_t layers);
+
+static inline uint64_t *strip_word(const struct strip_set *set, uint32_t layer, uint32_t page)
+{
+    return &set->words[(size_t)layer * set->words_per_layer + page / 64];
+}
+static inline bool strip_has(const struct strip_set *set, uint32_t layer, uint32_t page)
+{
+    return *strip_word(set, layer, page) >> (page % 64) & 1;
+}
+static inline void strip_add(struct strip_set *set, uint32_t layer, uint32_t page)
+{
+    *strip_word(set, layer, page) |= UINT64_C(1) << (page % 64);
+}
+static inline void strip_remove(struct strip_set *set, uint32_t layer, uint32_t page)
+{
+    *strip_word(set, layer, page) &= ~(UINT64_C(1) << (page % 64));
+}
+/* The first page of the layer in the set, from `page` on; pages when there is none. */
+uint32_t strip_next(const struct strip_set *set, uint32_t layer, uint32_t page, uint32_t pages);
+
+/* Refuses limits and regions that cannot work, with a sentence. */
+enum status handoff_check_setup(const struct handoff_region *region,
+                                const struct handoff_limits *limits, struct error *error);
+/* The status an ABORT carries. */
+enum status handoff_status_of(uint32_t code);
+uint32_t handoff_code_of(enum status status);
+/* Sends an ABORT; a peer that cannot take it is about to be lost. */
+void handoff_send_abort_to(struct peer *peer, uint64_t handoff, enum status status,
+                           const char *text);
+
+static inline uint64_t handoff_ms(uint32_t ms)
+{
+    return (uint64_t)ms * NS_PER_MS;
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* Peers: the connections between prefill and decode nodes, greeted and watched. Both ends of the
+ * hand-off stand on this. Private to transfer/; loop thread only.
+ *
+ *   state      means                                            leaves by
+ *   FREE       the record is not used                           dial, accept
+ *   DIALLED    we dialled and sent PEER_HELLO                   WELCOME, REJECT, deadline
+ *   ACCEPTED   they dialled; their PEER_HELLO is awaited        HELLO, deadline
+ *   OPEN       both know who the other is                       loss, silence, offences
+ *   REFUSED    we sent REJECT and wait for them to hang up      loss, deadline
+ *   RESTING    a dial failed or a link was lost; no connection  the end of the back-off */
+#ifndef BATON_TRANSFER_PEER_INTERNAL_H
+#define BATON_TRANSFER_PEER_INTERNAL_H
+
+#include "base/random.h"
+#include "transfer/handoff.h"
+#include "transfer/mover_internal.h"
+
+enum { PEER_RECORDS_MAX = 256, PEER_OFFENCES_MAX = 8 };
+
+enum peer_state {
+    PEER_FREE,
+    PEER_DIALLED,
+    PEER_ACCEPTED,
+    PEER_OPEN,
+    PEER_REFUSED,
+    PEER_RESTING,
+    PEER_STATE_COUNT
+};
+
+struct peer {
+    struct peers *peers;
+    enum peer_state state;
+    struct mover_peer *link; /* NULL when FREE or RESTING */
+    uint8_t boot_id[16];     /* of the other side: expected of a dialled one, told by the others */
+    uint64_t data_bytes_max; /* largest data message both sides take */
+    uint64_t deadline_ns;    /* of the state; OPEN has none */
+    uint64_t heard_ns;       /* when anything last came from it */
+    uint64_t pinged_ns;
+    uint64_t ping_sequence;
+    uint32_t retry_ms;
+    uint32_t users; /* hand-offs that hold on to it */
+    uint32_t offences;
+    char address[MOVER_ADDRESS_BYTES]; /* empty for one that dialled us */
+    char node[65];
+};
+
+struct peers_events {
+    void (*on_open)(void *arg, struct peer *peer);
+    /* The connection is gone, or could not be made; hand-offs with this peer have failed. Their
+     * sends and receives may still be about to complete. */
+    void (*on_lost)(void *arg, struct peer *peer, enum status status, const char *text);
+    /* A message of the hand-off, on an OPEN peer; frame is the whole of it as bytes. */
+    void (*on_message)(void *arg, struct peer *peer, enum message_id id, const void *message,
+                       const void *frame, size_t bytes);
+    void *(*on_data)(void *arg, struct peer *peer, const struct mover_data_header *header);
+    void (*on_data_done)(void *arg, const struct mover_data_header *header, enum status status);
+    void (*on_sent)(void *arg, uint64_t cookie, enum status status);
+    /* Some times in every deadline. */
+    void (*on_tick)(void *arg, uint64_t now_ns);
+};
+
+struct peers {
+    struct loop *loop;
+    const struct mover_ops *ops;
+    struct mover *mover;
+    const struct handoff_self *self;
+    const struct handoff_limits *limits;
+    struct peers_events events;
+    void *arg;
+    struct loop_timer *tick;
+    struct random jitter;
+    struct wire_arena arena;
+    struct buffer output;
+    void *message; /* the decoded one */
+    struct peer records[PEER_RECORDS_MAX];
+};
+
+/* self and limits must outlive it. options is taken but for the sizes of messages, which follow
+ * from the limits. */
+enum status peers_create(struct loop *loop, const struct mover_ops *ops,
+                         const struct mover_options *options, const struct handoff_self *self,
+                         const struct handoff_limits *limits, const struct peers_events *events,
+                         void *arg, struct peers **out, struct error *error);
+/* No callbacks; when it returns nothing reads or writes page memory any more. */
+void peers_destroy(struct peers *peers);
+
+/* The peer of that address and boot, dialled if the two have not met. One attempt is in flight at a
+ * time; while a back-off lasts the peer is RESTING and dials at its end if somebody still uses it.
+ * The caller counts itself in peer->users. */
+enum status peers_find(struct peers *peers, const char *address, const uint8_t boot_id[16],
+                       struct peer **out, struct error *error);
+enum status peer_send(struct peer *peer, enum message_id id, const void *message);
+/* Hangs up by force; on_lost follows inside. */
+void peer_drop(struct peer *peer, enum status status, const char *text);
+/* Counts something that no honest peer does; the peer is dropped at the last of them. */
+void peer_offend(struct peer *peer, const char *what);
+const char *peer_state_name(enum peer_state state);
+
+/* OK when every field is equal, else MISMATCH with the field's name and both values. */
+enum status peer_identity_compare(const struct msg_identity *decode,
+                                  const struct msg_identity *prefill, struct error *error);
+/* 32 hex digits and a NUL. */
+void peer_boot_text(const uint8_t boot_id[16], char out[33]);
+
+#endif
