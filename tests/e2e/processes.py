@@ -29,10 +29,12 @@ def wait_for(condition, what, deadline_s=DEADLINE_S):
 
 
 def run(*arguments, stdin="", env=None, deadline_s=DEADLINE_S):
-    """A command to its end; texts are bytes decoded as UTF-8 with surrogates kept."""
-    return subprocess.run(
-        [str(argument) for argument in arguments], input=stdin, capture_output=True, text=True,
-        errors="surrogateescape", env=env, timeout=deadline_s, check=False)
+    """A command to its end. Its words are UTF-8, taken as they are: no newline is translated."""
+    result = subprocess.run([str(argument) for argument in arguments], input=stdin.encode(),
+                            capture_output=True, env=env, timeout=deadline_s, check=False)
+    result.stdout = result.stdout.decode("utf-8", "surrogateescape")
+    result.stderr = result.stderr.decode("utf-8", "surrogateescape")
+    return result
 
 
 def alive(pid):
@@ -84,6 +86,7 @@ class Events:
         while True:
             line = self.response.readline()
             if not line:
+                self.close()
                 return
             line = line.rstrip(b"\r\n")
             if line.startswith(b"data: "):

@@ -102,7 +102,8 @@ class StartTest(unittest.TestCase):
     def test_context_that_does_not_fit(self):
         result = run(DECODE, "--model", tiny_model(), "--router", "127.0.0.1:9", "--kv-memory",
                      "1K")
-        self.assert_sentence(result, "1024")
+        # The need and what there would be, in units a person thinks in.
+        self.assert_sentence(result, "2048 tokens", "MiB", "(0 tokens)")
 
 
 if __name__ == "__main__":
