@@ -371,32 +371,6 @@ static void add_headers(struct http_exchange *exchange, const char *content_type
         evhttp_add_header(headers, "Connection", "close");
 }
 
-static const char *reason_of(int status)
-{
-    switch (status) {
-    case 200:
-        return "OK";
-    case 400:
-        return "Bad Request";
-    case 404:
-        return "Not Found";
-    case 405:
-        return "Method Not Allowed";
-    case 413:
-        return "Content Too Large";
-    case 415:
-        return "Unsupported Media Type";
-    case 429:
-        return "Too Many Requests";
-    case 503:
-        return "Service Unavailable";
-    case 504:
-        return "Gateway Timeout";
-    default:
-        return status >= 500 ? "Internal Server Error" : "Error";
-    }
-}
-
 void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
 {
     CHECK(!exchange->streaming);
@@ -412,7 +386,7 @@ void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
     struct evbuffer *body = evbuffer_new();
     CHECK(body != NULL && evbuffer_add(body, reply->body, reply->body_bytes) == 0);
     struct evhttp_request *request = exchange_detach(exchange);
-    evhttp_send_reply(request, reply->status, reason_of(reply->status), body);
+    evhttp_send_reply(request, reply->status, NULL, body);
     evbuffer_free(body);
 }
 

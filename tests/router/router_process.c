@@ -102,7 +102,9 @@ int router_process_wait(struct router_process *router)
 int router_process_stop(struct router_process *router)
 {
     kill(router->pid, SIGTERM);
-    return router_process_wait(router);
+    const int code = router_process_wait(router);
+    cr_expect_eq(code, 0, "the router ended with %d", code); /* sanitizers speak this way too */
+    return code;
 }
 
 int router_process_run(const char *const *arguments, struct buffer *output)

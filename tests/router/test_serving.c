@@ -501,7 +501,7 @@ Test(serving, two_hundred_streams_at_once)
     /* Each stream spells its own number, so that a mix-up shows. */
     for (uint32_t position = 0; position < 4; position++) {
         for (uint32_t i = 0; i < STREAMS; i++) {
-            char number[8], letter[2] = "";
+            char number[16], letter[2] = "";
             snprintf(number, sizeof number, "%03d", decode.jobs[i].first_id);
             letter[0] = number[position];
             fake_tokens(&decode, &decode.jobs[i], position + 1, letter,
@@ -512,7 +512,7 @@ Test(serving, two_hundred_streams_at_once)
         WAIT_FOR(&router, client_complete(&clients[i]));
         struct buffer body = {0};
         client_body(&clients[i], &body);
-        char number[8], wanted[32];
+        char number[16], wanted[32];
         snprintf(number, sizeof number, "%03d", i);
         const char *at = body.data;
         for (int k = 0; k < 3 && at; k++) {
