@@ -110,8 +110,12 @@ static void on_failed(void *arg, void *context, enum status status, const char *
     if (node->closing)
         return;
     const struct request_key *key = decode_request_key(node, request);
-    LOG_WARN("the hand-off of request %" PRIx64 " failed: %s", key->request, text);
-    worker_send_failed(node->worker, key, status, text);
+    /* A prefill node that cancels does so because its router has the end already: the answer ended
+     * with its first token, or the router gave it up. */
+    if (status != STATUS_CANCELED) {
+        LOG_WARN("the hand-off of request %" PRIx64 " failed: %s", key->request, text);
+        worker_send_failed(node->worker, key, status, text);
+    }
     decode_request_release(node, request);
 }
 

@@ -51,6 +51,7 @@ struct fake_answer {
     float logprobs[FAKE_TOKENS_MAX];
     uint32_t top_counts[FAKE_TOKENS_MAX];
     uint32_t token_count;
+    uint32_t end; /* how many there are to be, once finish is known */
     enum finish_code finish;
     int32_t stop_id;
     enum status failed;
@@ -95,7 +96,7 @@ void fake_router_send_reserve(const struct fake_answer *answer);
 void fake_router_send_prefill(const struct fake_answer *answer);
 void fake_router_cancel(const struct fake_answer *answer);
 
-/* Finished, failed or refused. */
+/* Finished with every token there, failed or refused. */
 bool answer_over(const void *answer);
 bool answer_reserved(const void *answer);
 /* Finished with a report of each worker that took part (as far as it can give one). */
