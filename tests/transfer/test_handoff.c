@@ -294,9 +294,14 @@ EVERY_MOVER(abort_storms_leave_nothing_behind)
                     loop_run_once(fix.loop, 0);
             }
         TURN_UNTIL(fix.loop, fix.prefill.ended == 12);
-        for (uint32_t i = 0; i < 12; i++)
-            if (fix.jobs[i].ended_status == STATUS_OK)
-                fix_check(&fix.jobs[i]);
+        for (uint32_t i = 0; i < 12; i++) {
+            const struct fix_job *job = &fix.jobs[i];
+            if (job->ended_status == STATUS_OK)
+                fix_check(job);
+            /* Given up before it was offered, a reservation ends with its lease or like this. */
+            if (!job->landed)
+                handoff_cancel(fix.decode.receiver, job->handoff, STATUS_CANCELED, "swept");
+        }
         fix_end(&fix);
     }
 }

@@ -1,0 +1,233 @@
+/* The hand-off between processes, over UCX: killed and stopped peers. */
+#include <criterion/criterion.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "handoff_fixture.h"
+
+/* What the parent tells the child: whom to dial and what to deliver. */
+struct order {
+    char address[128];
+    uint32_t job_count, pages;
+    uint64_t handoffs[4], tickets[4];
+    bool finish; /* else it stops before the last strip and waits */
+};
+
+enum { LAYERS = 8, STRIP_BYTES = 65536 };
+
+/* A prefill node that delivers what it is told and then only turns its loop, until it is killed. */
+static void run_prefill(int from)
+{
+    static struct pair_fix fix;
+    struct order order;
+    if (read(from, &order, sizeof order) != (ssize_t)sizeof order)
+        _exit(1);
+    fix_init(&fix, mover_by_name("ucx", NULL), LAYERS, STRIP_BYTES);
+    snprintf(fix.address, sizeof fix.address, "%s", order.address);
+    fix_start_prefill(&fix);
+    for (uint32_t i = 0; i < order.job_count; i++) {
+        struct fix_job *job = &fix.jobs[i];
+        *job = (struct fix_job){.fix = &fix,
+                                .index = i,
+                                .page_count = order.pages,
+                                .first_page = i % 3 * 7,
+                                .handoff = order.handoffs[i],
+                                .ticket = order.tickets[i]};
+        for (uint32_t p = 0; p < order.pages; p++)
+            job->source_slots[p] = i * order.pages + p;
+        fix_open(job);
+        for (uint32_t layer = 0; layer + 1 < LAYERS; layer++)
+            fix_post(job, layer, 0, order.pages);
+        if (order.finish)
+            fix_post(job, LAYERS - 1, 0, order.pages);
+        fix_first(job);
+    }
+    for (;;)
+        loop_run_once(fix.loop, 2);
+}
+
+struct two {
+    struct pair_fix fix;
+    pid_t child;
+    int pipe[2];
+};
+
+/* The child is made before UCX starts in the parent. */
+static void two_start(struct two *two, uint32_t jobs, uint32_t pages, bool finish)
+{
+    struct order order = {.job_count = jobs, .pages = pages, .finish = finish};
+    cr_assert_eq(pipe(two->pipe), 0);
+    two->child = fork();
+    if (two->child == 0)
+        run_prefill(two->pipe[0]);
+    fix_init(&two->fix, mover_by_name("ucx", NULL), LAYERS, STRIP_BYTES);
+    fix_start_decode(&two->fix);
+    for (uint32_t i = 0; i < jobs; i++) {
+        struct fix_job *job = fix_reserve(&two->fix, pages, 10000);
+        order.handoffs[i] = job->handoff;
+        order.tickets[i] = job->ticket;
+    }
+    snprintf(order.address, sizeof order.address, "%s", two->fix.address);
+    cr_assert_eq(write(two->pipe[1], &order, sizeof order), (ssize_t)sizeof order);
+}
+
+static void two_kill(struct two *two)
+{
+    if (two->child == 0)
+        return;
+    cr_assert_eq(kill(two->child, SIGKILL), 0);
+    cr_assert_eq(waitpid(two->child, NULL, 0), two->child);
+    two->child = 0;
+}
+
+static uint64_t bytes_so_far(const struct two *two)
+{
+    struct handoff_totals totals;
+    handoff_receiver_totals(two->fix.decode.receiver, &totals);
+    return totals.bytes;
+}
+
+Test(handoff_death, between_processes_pages_arrive_byte_for_byte)
+{
+    static struct two two;
+    two_start(&two, 4, 20, true);
+    TURN_UNTIL(two.fix.loop, two.fix.decode.landed == 4);
+    for (uint32_t i = 0; i < 4; i++)
+        fix_check(&two.fix.jobs[i]);
+    two_kill(&two);
+    fix_end(&two.fix);
+}
+
+Test(handoff_death, a_sender_is_killed_at_any_moment)
+{
+    for (uint64_t bytes = 0; bytes < 4 * 20 * LAYERS * STRIP_BYTES; bytes += 5u << 20) {
+        static struct two two;
+        memset(&two, 0, sizeof two);
+        two_start(&two, 4, 20, false);
+        TURN_UNTIL(two.fix.loop, two.fix.decode.reserved_count < 80);
+        TURN_UNTIL(two.fix.loop, bytes_so_far(&two) >= bytes ||
+                                     bytes_so_far(&two) == 4u * 20 * (LAYERS - 1) * STRIP_BYTES);
+        two_kill(&two);
+        TURN_UNTIL(two.fix.loop, two.fix.decode.failed + two.fix.decode.landed == 4 ||
+                                     two.fix.decode.reserved_count > 0);
+        for (uint32_t i = 0; i < 4; i++)
+            handoff_cancel(two.fix.decode.receiver, two.fix.jobs[i].handoff, STATUS_CANCELED, "");
+        TURN_UNTIL(two.fix.loop, fix_pages_are_back(&two.fix));
+        fix_end(&two.fix);
+    }
+}
+
+/* A stopped sender is found by its silence; its pages are poisoned when they are free again, and
+ * when it goes on nothing of it arrives any more. */
+static void stop_sender(uint64_t bytes)
+{
+    static struct two two;
+    memset(&two, 0, sizeof two);
+    two_start(&two, 4, 20, false);
+    TURN_UNTIL(two.fix.loop, two.fix.decode.reserved_count == 0);
+    TURN_UNTIL(two.fix.loop, bytes_so_far(&two) >= bytes);
+    cr_assert_eq(kill(two.child, SIGSTOP), 0);
+    TURN_UNTIL(two.fix.loop, two.fix.decode.failed == 4);
+    cr_assert_eq(two.fix.jobs[0].failed_status, STATUS_TIMEOUT, "%s", two.fix.jobs[0].failed_text);
+    TURN_UNTIL(two.fix.loop, fix_pages_are_back(&two.fix));
+    const struct handoff_region *region = &two.fix.decode.region;
+    const size_t region_bytes = (size_t)LAYERS * FIX_SLOTS * STRIP_BYTES;
+    memset(region->base, 0xee, region_bytes);
+    cr_assert_eq(kill(two.child, SIGCONT), 0);
+    turn_for(two.fix.loop, 400);
+    for (size_t i = 0; i < region_bytes; i++)
+        if (region->base[i] != 0xee)
+            cr_assert_fail("byte %zu was written after its page was free", i);
+    two_kill(&two);
+    fix_end(&two.fix);
+}
+
+Test(handoff_death, a_stopped_sender_is_found_and_writes_nothing_later)
+{
+    stop_sender(0);
+    stop_sender(1 << 20);
+    stop_sender(16 << 20);
+}
+
+/* ---- the receiver dies ---- */
+
+/* A decode node that reserves what it was asked and tells the ids. */
+static void run_decode(int to, uint32_t jobs, uint32_t pages)
+{
+    static struct pair_fix fix;
+    struct order order = {.job_count = jobs, .pages = pages};
+    fix_init(&fix, mover_by_name("ucx", NULL), LAYERS, STRIP_BYTES);
+    fix_start_decode(&fix);
+    for (uint32_t i = 0; i < jobs; i++) {
+        struct fix_job *job = fix_reserve(&fix, pages, 10000);
+        order.handoffs[i] = job->handoff;
+        order.tickets[i] = job->ticket;
+    }
+    snprintf(order.address, sizeof order.address, "%s", fix.address);
+    if (write(to, &order, sizeof order) != (ssize_t)sizeof order)
+        _exit(1);
+    for (;;)
+        loop_run_once(fix.loop, 2);
+}
+
+static void lose_receiver(int signal_number, enum status status, uint64_t bytes)
+{
+    static struct two two;
+    struct order order;
+    struct handoff_totals totals;
+    memset(&two, 0, sizeof two);
+    cr_assert_eq(pipe(two.pipe), 0);
+    two.child = fork();
+    if (two.child == 0)
+        run_decode(two.pipe[1], 4, 20);
+    cr_assert_eq(read(two.pipe[0], &order, sizeof order), (ssize_t)sizeof order);
+    fix_init(&two.fix, mover_by_name("ucx", NULL), LAYERS, STRIP_BYTES);
+    snprintf(two.fix.address, sizeof two.fix.address, "%s", order.address);
+    fix_start_prefill(&two.fix);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct fix_job *job = &two.fix.jobs[i];
+        *job = (struct fix_job){.fix = &two.fix,
+                                .index = i,
+                                .page_count = 20,
+                                .first_page = i % 3 * 7,
+                                .handoff = order.handoffs[i],
+                                .ticket = order.tickets[i]};
+        for (uint32_t p = 0; p < 20; p++)
+            job->source_slots[p] = i * 20 + p;
+        two.fix.job_count++;
+        fix_open(job);
+        for (uint32_t layer = 0; layer + 1 < LAYERS; layer++)
+            fix_post(job, layer, 0, 20);
+    }
+    TURN_UNTIL(two.fix.loop,
+               (handoff_sender_totals(two.fix.prefill.sender, &totals), totals.bytes >= bytes));
+    cr_assert_eq(kill(two.child, signal_number), 0);
+    for (uint32_t i = 0; i < 4; i++) { /* and more to send */
+        fix_post(&two.fix.jobs[i], LAYERS - 1, 0, 20);
+        fix_first(&two.fix.jobs[i]);
+    }
+    TURN_UNTIL(two.fix.loop, two.fix.prefill.ended == 4);
+    for (uint32_t i = 0; i < 4; i++)
+        cr_assert_eq(two.fix.jobs[i].ended_status, status, "%s", two.fix.jobs[i].ended_text);
+    handoff_sender_totals(two.fix.prefill.sender, &totals);
+    cr_assert_eq(totals.pages, 0u);
+    cr_assert_eq(totals.failed, 4u);
+    two_kill(&two);
+    fix_end(&two.fix);
+}
+
+Test(handoff_death, a_receiver_is_killed)
+{
+    lose_receiver(SIGKILL, STATUS_CLOSED, 1);
+    lose_receiver(SIGKILL, STATUS_CLOSED, 10 << 20);
+}
+
+Test(handoff_death, a_stopped_receiver_is_found)
+{
+    lose_receiver(SIGSTOP, STATUS_TIMEOUT, 1);
+    lose_receiver(SIGSTOP, STATUS_TIMEOUT, 10 << 20);
+}
