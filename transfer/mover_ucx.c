@@ -1,5 +1,4 @@
-/* The mover over UCX active messages; the one file that names UCX. README.md lists the traps of
- * UCX 1.13 that shape it.
+/* The mover over UCX active messages. README.md lists the traps of UCX 1.13 that shape it.
  *
  * A domain is a UCX context and worker bound to one network device. The listening side has one; a
  * side that only dials opens one for each device its peers are reached through. The worker's event
@@ -10,20 +9,15 @@
  * A peer is LIVE until it failed or its owner closed it. Then `turn` closes the endpoint by force,
  * UCX completes everything that was pending, and when nothing is left the owner is told (unless it
  * was the one who closed) and the peer is freed. */
-#include "transfer/mover_internal.h"
+#include "transfer/mover_ucx_internal.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
-
-#include <ucp/api/ucp.h>
-#include <ucs/debug/debug.h>
-#include <ucs/debug/log_def.h>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -37,18 +31,8 @@ enum {
     PEERS_MAX = 256,
     CALLS_WAITING_MAX = 64,      /* connection requests of one turn */
     MESSAGES_WAITING_MAX = 1024, /* small messages of one peer not yet sent */
-    PROGRESS_PER_TURN = 2000,    /* calls before other events of the loop get their turn */
     SAFETY_MS = 20,              /* wake-ups of the event descriptor were seen to get lost */
     DESTROY_TURNS_MAX = 100000,
-};
-
-struct domain {
-    struct mover *mover;
-    char device[MOVER_DEVICE_BYTES]; /* empty: all, or what UCX_NET_DEVICES says */
-    ucp_context_h context;
-    ucp_worker_h worker;
-    ucp_mem_h memory;
-    struct loop_io *io;
 };
 
 /* A message or data on its way out. Data sends are preallocated, messages carry their bytes. */
@@ -120,142 +104,10 @@ struct mover {
 
 static void on_turn(void *arg);
 
-static enum status status_of_ucs(ucs_status_t status)
-{
-    switch (status) {
-    case UCS_OK:
-        return STATUS_OK;
-    case UCS_ERR_CANCELED:
-        return STATUS_CANCELED;
-    case UCS_ERR_TIMED_OUT:
-        return STATUS_TIMEOUT;
-    case UCS_ERR_NO_MEMORY:
-        return STATUS_NO_MEMORY;
-    default:
-        /* Which code a dead peer gives depends on what noticed it first: all mean the same. */
-        return STATUS_CLOSED;
-    }
-}
-
-/* ---- the library as a whole ---- */
-
-static ucs_log_func_rc_t on_ucx_log(const char *file, unsigned line, const char *function,
-                                    ucs_log_level_t level,
-                                    const ucs_log_component_config_t *component,
-                                    const char *message, va_list arguments)
-{
-    char text[400];
-    vsnprintf(text, sizeof text, message, arguments);
-    if (level == UCS_LOG_LEVEL_FATAL)
-        LOG_ERROR("UCX: %s (%s:%u)", text, file, line);
-    else if (level <= UCS_LOG_LEVEL_WARN)
-        LOG_DEBUG("UCX: %s", text); /* faults of peers are told by their status */
-    return UCS_LOG_FUNC_RC_STOP;
-}
-
-/* UCX writes its log to standard output and takes over SIGSEGV and its kin when it is loaded; both
- * belong to the program. UCX 1.13 takes the settings of a transport only from the environment
- * (given to ucp_config_modify they are kept aside and never used). A user who set a variable gets
- * what it says. */
-static void library_tame(void)
-{
-    static const char *const settings[][2] = {
-        {"UCX_TCP_KEEPIDLE", "1s"},    {"UCX_TCP_KEEPINTVL", "1s"}, {"UCX_TCP_KEEPCNT", "3"},
-        {"UCX_TCP_CM_REUSEADDR", "y"}, {"UCX_TCP_PUT_ENABLE", "n"},
-    };
-    for (size_t i = 0; i < ARRAY_COUNT(settings); i++)
-        CHECK(setenv(settings[i][0], settings[i][1], 0) == 0);
-    static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
-    if (!getenv("UCX_LOG_LEVEL") && !getenv("UCX_LOG_FILE"))
-        ucs_log_push_handler(on_ucx_log);
-    if (!getenv("UCX_ERROR_SIGNALS") && !getenv("UCX_HANDLE_ERRORS"))
-        for (size_t i = 0; i < ARRAY_COUNT(signals); i++)
-            ucs_debug_disable_signal(signals[i]);
-}
-
-/* ---- domains ---- */
-
-static void configure(ucp_config_t *config, const char *name, const char *value)
-{
-    char variable[64];
-    snprintf(variable, sizeof variable, "UCX_%s", name);
-    if (getenv(variable))
-        return;
-    const ucs_status_t status = ucp_config_modify(config, name, value);
-    if (status != UCS_OK)
-        LOG_WARN("%s=%s is not known to this UCX: %s", variable, value, ucs_status_string(status));
-}
-
-static ucs_status_t context_create(struct domain *domain)
-{
-    ucp_config_t *config;
-    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
-    if (status != UCS_OK)
-        return status;
-    configure(config, "TLS", "tcp,self");
-    configure(config, "KEEPALIVE_INTERVAL", "1s");
-    if (domain->device[0])
-        configure(config, "NET_DEVICES", domain->device);
-    const ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
-    };
-    status = ucp_init(&params, config, &domain->context);
-    ucp_config_release(config);
-    return status;
-}
-
 static ucs_status_t on_am_message(void *arg, const void *header, size_t header_bytes, void *data,
                                   size_t bytes, const ucp_am_recv_param_t *param);
 static ucs_status_t on_am_data(void *arg, const void *header, size_t header_bytes, void *data,
                                size_t bytes, const ucp_am_recv_param_t *param);
-
-static ucs_status_t handler_set(struct domain *domain, unsigned id, ucp_am_recv_callback_t callback)
-{
-    const ucp_am_handler_param_t param = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-                      UCP_AM_HANDLER_PARAM_FIELD_ARG | UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
-        .id = id,
-        .cb = callback,
-        .arg = domain,
-        .flags = UCP_AM_FLAG_WHOLE_MSG,
-    };
-    return ucp_worker_set_am_recv_handler(domain->worker, &param);
-}
-
-static ucs_status_t worker_create(struct domain *domain)
-{
-    const ucp_worker_params_t params = {
-        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_SINGLE,
-    };
-    ucs_status_t status = ucp_worker_create(domain->context, &params, &domain->worker);
-    if (status == UCS_OK)
-        status = handler_set(domain, AM_MESSAGE, on_am_message);
-    if (status == UCS_OK)
-        status = handler_set(domain, AM_DATA, on_am_data);
-    return status;
-}
-
-/* Registered once, so that no transfer has to. On TCP there is nothing to register, so a refusal
- * (a low limit of locked memory) only costs speed. */
-static void memory_register(struct domain *domain)
-{
-    const struct mover_options *options = &domain->mover->options;
-    const ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .address = options->memory,
-        .length = options->memory_bytes,
-    };
-    if (!options->memory || options->memory_bytes == 0)
-        return;
-    const ucs_status_t status = ucp_mem_map(domain->context, &params, &domain->memory);
-    if (status != UCS_OK) {
-        domain->memory = NULL;
-        LOG_WARN("the %zu bytes of pages could not be registered with UCX: %s",
-                 options->memory_bytes, ucs_status_string(status));
-    }
-}
 
 static void on_readable(void *arg, unsigned events)
 {
@@ -263,22 +115,12 @@ static void on_readable(void *arg, unsigned events)
     on_turn(domain->mover);
 }
 
-static void domain_close(struct domain *domain)
-{
-    loop_io_destroy(domain->io);
-    if (domain->memory)
-        ucp_mem_unmap(domain->context, domain->memory);
-    if (domain->worker)
-        ucp_worker_destroy(domain->worker);
-    if (domain->context)
-        ucp_cleanup(domain->context);
-    *domain = (struct domain){0};
-}
-
 /* The domain of a device, opened at first use. */
 static enum status domain_for(struct mover *mover, const char *device, struct domain **out,
                               struct error *error)
 {
+    static const struct domain_handler handlers[] = {{AM_MESSAGE, on_am_message},
+                                                     {AM_DATA, on_am_data}};
     for (uint32_t i = 0; i < mover->domain_count; i++) {
         struct domain *domain = &mover->domains[i];
         if (domain->device[0] == '\0' || strcmp(domain->device, device) == 0) {
@@ -293,19 +135,9 @@ static enum status domain_for(struct mover *mover, const char *device, struct do
                          DOMAINS_MAX, device);
     struct domain *domain = &mover->domains[mover->domain_count];
     *domain = (struct domain){.mover = mover};
-    snprintf(domain->device, sizeof domain->device, "%s", device);
-    ucs_status_t status = context_create(domain);
-    if (status == UCS_OK)
-        status = worker_create(domain);
-    int fd = -1;
-    if (status == UCS_OK)
-        status = ucp_worker_get_efd(domain->worker, &fd);
-    if (status != UCS_OK) {
-        domain_close(domain);
-        return error_set(error, STATUS_IO, "UCX does not start on device %s: %s",
-                         device[0] ? device : "(all)", ucs_status_string(status));
-    }
-    memory_register(domain);
+    int fd;
+    TRY(domain_open(domain, device, handlers, ARRAY_COUNT(handlers), mover->options.memory,
+                    mover->options.memory_bytes, &fd, error));
     domain->io = loop_io_create(mover->loop, fd, LOOP_READ, on_readable, domain);
     mover->domain_count++;
     *out = domain;
@@ -328,7 +160,7 @@ static void send_finish(struct send *send)
     struct mover_peer *peer = send->peer;
     struct mover *mover = peer->mover;
     const uint64_t cookie = send->cookie;
-    const enum status status = status_of_ucs(send->status);
+    const enum status status = domain_status(send->status);
     peer->sends--;
     if (!send->is_data) {
         peer->messages--;
@@ -445,7 +277,7 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct mover_peer *peer = arg;
     LOG_DEBUG("a peer's endpoint failed: %s", ucs_status_string(status));
-    peer_fail(peer, status_of_ucs(status));
+    peer_fail(peer, domain_status(status));
 }
 
 static void peer_opened(struct mover_peer *peer)
@@ -661,7 +493,7 @@ static void receive_finish(struct receive *receive)
     struct mover_peer *peer = receive->peer;
     struct mover *mover = peer->mover;
     const struct mover_data_header header = receive->header;
-    const enum status status = status_of_ucs(receive->status);
+    const enum status status = domain_status(receive->status);
     SLIST_INSERT_HEAD(&mover->receives_free, receive, entry);
     peer->receives--;
     if (!mover->quiet)
@@ -752,20 +584,6 @@ static bool mover_is_busy(const struct mover *mover)
     LIST_FOREACH(peer, &mover->peers, entry)
     if (peer->sends > 0 || peer->receives > 0 || peer->dial_deadline_ns || !is_usable(peer))
         return true;
-    return false;
-}
-
-/* True when it armed; false when there is more to do. */
-static bool domain_progress(struct domain *domain)
-{
-    for (int i = 0; i < PROGRESS_PER_TURN; i++) {
-        if (ucp_worker_progress(domain->worker) != 0)
-            continue;
-        const ucs_status_t status = ucp_worker_arm(domain->worker);
-        if (status == UCS_OK)
-            return true;
-        CHECK(status == UCS_ERR_BUSY);
-    }
     return false;
 }
 
@@ -877,7 +695,7 @@ static enum status ucx_create(struct loop *loop, const struct mover_options *opt
                               struct error *error)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, library_tame);
+    pthread_once(&once, domain_library_tame);
     struct mover *mover = calloc(1, sizeof *mover);
     CHECK(mover != NULL && options->sends_max > 0);
     mover->loop = loop;
