@@ -61,6 +61,7 @@ struct http_server {
     uint16_t port;
     bool draining;
     uint32_t open_count;
+    struct timeval idle;
     uint64_t read_ns; /* for the whole of a request to come */
     struct event *sweep;
     LIST_HEAD(, http_exchange) exchanges;
@@ -246,10 +247,20 @@ static void exchange_free(struct http_exchange *exchange)
     free(exchange);
 }
 
+/* evhttp reads on while it writes, so the time without a byte from the client would end a stream
+ * that merely lasts. While an answer is due only a stalled write counts. */
+static void await_client(const struct http_exchange *exchange, bool await)
+{
+    const struct timeval *idle = &exchange->server->idle;
+    bufferevent_set_timeouts(evhttp_connection_get_bufferevent(exchange->connection),
+                             await ? idle : NULL, idle);
+}
+
 /* Takes the exchange away from its connection: no callback comes for it any more. */
 static struct evhttp_request *exchange_detach(struct http_exchange *exchange)
 {
     struct evhttp_request *request = exchange->request;
+    await_client(exchange, true);
     evhttp_connection_set_closecb(exchange->connection, NULL, NULL);
     exchange_free(exchange);
     return request;
@@ -302,6 +313,7 @@ static struct http_exchange *exchange_create(struct http_server *server,
     exchange->closed = event_new(server->base, fd, EV_CLOSED, on_client_closed, exchange);
     CHECK(exchange->closed != NULL && event_add(exchange->closed, NULL) == 0);
     evhttp_connection_set_closecb(exchange->connection, on_connection_closed, exchange);
+    await_client(exchange, false);
     const char *id = header(request, "X-Request-Id");
     if (id && request_id_sound(id))
         snprintf(exchange->request_id, sizeof exchange->request_id, "%s", id);
@@ -520,9 +532,9 @@ enum status http_server_create(struct loop *loop, const char *address,
     }
     evhttp_set_max_body_size(server->http, (ev_ssize_t)limits->body_bytes);
     evhttp_set_max_headers_size(server->http, (ev_ssize_t)limits->header_bytes);
-    const struct timeval idle = {.tv_sec = limits->idle_ms / 1000,
-                                 .tv_usec = (suseconds_t)(limits->idle_ms % 1000) * 1000};
-    evhttp_set_timeout_tv(server->http, &idle);
+    server->idle = (struct timeval){.tv_sec = limits->idle_ms / 1000,
+                                    .tv_usec = (suseconds_t)(limits->idle_ms % 1000) * 1000};
+    evhttp_set_timeout_tv(server->http, &server->idle);
     /* All that evhttp can name, so that a wrong method gets our 405 and not its 501. */
     evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD |
                                                  EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
@@ -557,11 +569,7 @@ void http_server_destroy(struct http_server *server)
 
 void http_server_drain(struct http_server *server)
 {
-    if (server->draining)
-        return;
     server->draining = true;
-    evhttp_del_accept_socket(server->http, server->socket);
-    server->socket = NULL;
 }
 
 uint16_t http_server_port(const struct http_server *server)

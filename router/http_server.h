@@ -50,7 +50,7 @@ enum status http_server_create(struct loop *loop, const char *address,
                                void *arg, struct http_server **out, struct error *error);
 /* Closes the connections; on_gone comes for what is still open. */
 void http_server_destroy(struct http_server *server);
-/* Stops listening; open connections go on, each closes after its answer. */
+/* Goes on answering (readiness is to be seen as lost), but each connection closes after it. */
 void http_server_drain(struct http_server *server);
 uint16_t http_server_port(const struct http_server *server);
 uint32_t http_server_open_count(const struct http_server *server); /* exchanges not yet answered */

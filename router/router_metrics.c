@@ -13,7 +13,7 @@ static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 
 #define REQUESTS          "baton_requests_total"
 #define REQUESTS_HELP     "Requests to the completion endpoints that ended, by class of answer."
 #define FINISH            "baton_request_finish_total"
-#define FINISH_HELP       "Requests that reached a worker or its queue and ended, by how."
+#define FINISH_HELP       "Requests accepted that ended, by how."
 #define PLACED            "baton_placements_total"
 #define PLACED_HELP       "Decisions of placement, by their reason."
 #define WORKERS           "baton_workers"

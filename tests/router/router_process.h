@@ -50,8 +50,6 @@ struct client {
 };
 
 void client_open(struct client *client, struct router_process *router);
-/* Nobody listens any more. */
-bool client_refused(struct router_process *router);
 void client_send(struct client *client, const char *text);
 void client_send_bytes(struct client *client, const void *data, size_t bytes);
 /* POST of a JSON body. */

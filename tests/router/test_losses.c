@@ -1,0 +1,308 @@
+/* A real router when clients leave, workers are lost and time runs out. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "tests/router/serving_fixture.h"
+
+Test(losses, a_client_that_leaves_cancels_everywhere)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    uint32_t prefill_cancels = 0, decode_cancels = 0;
+    for (int stream = 0; stream < 2; stream++) {
+        for (enum stage stage = STAGE_RESERVING; stage < STAGE_COUNT; stage++) {
+            struct client client;
+            serving_reach(&client, stream, stage);
+            client_close(&client);
+            decode_cancels++;
+            prefill_cancels += stage >= STAGE_PREFILLING;
+            WAIT_FOR(&router, decode.cancel_count == decode_cancels);
+            WAIT_FOR(&router, prefill.cancel_count == prefill_cancels);
+        }
+    }
+    serving_expect_idle();
+    cr_expect_eq(client_metric(&router, "baton_request_finish_total{reason=\"cancelled\"}"), 6);
+    router_process_stop(&router);
+}
+
+/* A half-closed connection counts as gone too; bytes of a further request do not hide it. */
+Test(losses, a_client_that_leaves_behind_pipelined_bytes)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    serving_reach(&client, false, STAGE_PREFILLING);
+    client_get(&client, "/health");
+    client_close(&client);
+    WAIT_FOR(&router, decode.cancel_count == 1 && prefill.cancel_count == 1);
+    cr_expect_eq(client_fetch(&router, "/health", NULL), 200);
+    router_process_stop(&router);
+}
+
+Test(losses, a_client_that_leaves_the_queue)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client first, second;
+    serving_reach(&first, false, STAGE_RESERVING);
+    fake_reserved(&decode, &decode.jobs[0], STATUS_BUSY);
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_queued") == 1);
+    client_open(&second, &router);
+    client_post(&second, TEXT_PATH, "{\"prompt\":\"x\"}");
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_queued") == 2);
+    client_close(&first);
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_queued") == 1);
+    cr_expect_eq(decode.cancel_count, 0, "the node that refused holds nothing to cancel");
+    /* Room again: the second one is served. */
+    decode.automatic = prefill.automatic = true;
+    fake_worker_heartbeat(&decode, 0, 100);
+    WAIT_FOR(&router, client_complete(&second));
+    cr_expect_eq(client_status(&second), 200);
+    client_close(&second);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
+Test(losses, a_lost_worker_before_the_first_token_is_a_503)
+{
+    serving_start(NULL);
+    for (int lost = 0; lost < 2; lost++) {
+        serving_connect(false);
+        struct client client;
+        serving_reach(&client, true, STAGE_PREFILLING);
+        fake_worker_close(lost == 0 ? &prefill : &decode);
+        WAIT_FOR(&router, client_complete(&client));
+        cr_expect_eq(client_status(&client), 503);
+        struct buffer body = {0};
+        client_body(&client, &body);
+        cr_expect(strstr(body.data, "worker_lost"), "%s", body.data);
+        buffer_free(&body);
+        client_close(&client);
+        struct fake_worker *other = lost == 0 ? &decode : &prefill;
+        WAIT_FOR(&router, other->cancel_count == 1);
+        fake_worker_close(other);
+        WAIT_FOR(&router, client_fetch(&router, "/health", NULL) == 503);
+        fake_worker_init(&prefill, &router, WORKER_PREFILL, "p0");
+        fake_worker_init(&decode, &router, WORKER_DECODE, "d0");
+        prefill.partner = &decode;
+    }
+    serving_connect(true);
+    cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":\"x\"}", NULL), 200);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
+Test(losses, a_lost_worker_in_mid_stream_is_one_error_event)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    serving_reach(&client, true, STAGE_DECODING);
+    fake_worker_close(&decode);
+    WAIT_FOR(&router, client.closed);
+    struct buffer body = {0};
+    client_body(&client, &body);
+    cr_expect_eq(text_count(body.data, "data: {\"error\":"), 1, "%s", body.data);
+    cr_expect_eq(text_count(body.data, "[DONE]"), 0);
+    cr_expect_eq(text_count(body.data, "\"finish_reason\":\"stop\""), 0);
+    const char *last = strstr(body.data, "data: {\"error\":");
+    cr_expect_str_eq(strstr(last, "\n\n"), "\n\n", "something follows the error");
+    WAIT_FOR(&router, prefill.cancel_count == 1);
+    client_close(&client);
+    /* Not streamed: a status. */
+    fake_worker_init(&decode, &router, WORKER_DECODE, "d0");
+    fake_worker_connect(&decode);
+    serving_reach(&client, false, STAGE_DECODING);
+    fake_worker_close(&decode);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_status(&client), 503);
+    client_close(&client);
+    /* And the next request is served once a node is back. */
+    fake_worker_init(&decode, &router, WORKER_DECODE, "d0");
+    decode.automatic = prefill.automatic = true;
+    fake_worker_connect(&decode);
+    cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":\"x\"}", &body), 200);
+    buffer_free(&body);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
+Test(losses, a_silent_worker_is_lost)
+{
+    static const char *const extra[] = {"--worker-timeout-ms", "300", NULL};
+    serving_start(extra);
+    serving_connect(false);
+    WAIT_FOR(&router, prefill.closed && decode.closed);
+    WAIT_FOR(&router, client_fetch(&router, "/health", NULL) == 503);
+    cr_expect_eq(client_metric(&router, "baton_workers_lost_total"), 2);
+    router_process_stop(&router);
+}
+
+Test(losses, a_worker_gives_up)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    static const struct {
+        enum status status;
+        int http_status;
+    } rows[] = {
+        {STATUS_INTERNAL, 500}, {STATUS_TIMEOUT, 503}, {STATUS_INVALID, 400}, {STATUS_LIMIT, 400}};
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        struct client client;
+        serving_reach(&client, true, STAGE_PREFILLING);
+        fake_failed(&prefill, &prefill.jobs[i], rows[i].status, "for the test");
+        WAIT_FOR(&router, client_complete(&client));
+        cr_expect_eq(client_status(&client), rows[i].http_status);
+        WAIT_FOR(&router, decode.cancel_count == i + 1);
+        client_close(&client);
+    }
+    cr_expect_eq(prefill.cancel_count, 0);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
+Test(losses, the_deadline_cancels)
+{
+    static const char *const extra[] = {"--request-timeout-ms", "300", NULL};
+    serving_start(extra);
+    serving_connect(false);
+    struct client client;
+    serving_reach(&client, false, STAGE_DECODING);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_status(&client), 504);
+    WAIT_FOR(&router, decode.cancel_count == 1 && prefill.cancel_count == 1);
+    client_close(&client);
+    router_process_stop(&router);
+}
+
+Test(losses, a_worker_that_comes_back_takes_its_place)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    serving_reach(&client, false, STAGE_DECODING);
+    struct fake_worker again;
+    fake_worker_init(&again, &router, WORKER_DECODE, "d0");
+    again.automatic = prefill.automatic = true;
+    prefill.partner = &again;
+    fake_worker_connect(&again);
+    WAIT_FOR(&router, decode.closed);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_status(&client), 503);
+    client_close(&client);
+    struct buffer body = {0};
+    client_fetch(&router, "/workers", &body);
+    cr_expect_eq(text_count(body.data, "\"name\":\"d0\""), 1, "%s", body.data);
+    cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":\"x\"}", &body), 200);
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
+Test(losses, a_slow_reader_is_dropped)
+{
+    enum { STEP_TOKENS = 100, STEPS = 160 }; /* about 20 MB of answer */
+    static const char *const extra[] = {"--stream-buffer", "64K", NULL};
+    serving_start(extra);
+    serving_connect(false);
+    struct client slow;
+    client_open(&slow, &router);
+    client_pause(&slow);
+    client_post(&slow, CHAT_PATH,
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true,"
+                "\"logprobs\":true,\"top_logprobs\":20}");
+    WAIT_FOR(&router, decode.job_count == 1);
+    fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
+    WAIT_FOR(&router, prefill.job_count == 1);
+    char letters[STEP_TOKENS + 1];
+    memset(letters, 'x', STEP_TOKENS);
+    letters[STEP_TOKENS] = '\0';
+    fake_tokens(&prefill, &prefill.jobs[0], 0, "x", FINISH_NONE);
+    for (uint32_t i = 0; i < STEPS && !decode.jobs[0].cancelled; i++) {
+        fake_tokens(&decode, &decode.jobs[0], 1 + i * STEP_TOKENS, letters, FINISH_NONE);
+        fake_worker_heartbeat(&decode, 0, 100);
+    }
+    cr_expect(decode.jobs[0].cancelled);
+    cr_expect_eq(client_metric(&router, "baton_slow_readers_total"), 1);
+    client_resume(&slow);
+    WAIT_FOR(&router, slow.closed);
+    cr_expect(!slow.in.data || !strstr(slow.in.data, "[DONE]"));
+    client_close(&slow);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
+Test(losses, sigterm_lets_streams_finish)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    serving_reach(&client, true, STAGE_DECODING);
+    kill(router.pid, SIGTERM);
+    struct buffer body = {0};
+    WAIT_FOR(&router, client_fetch(&router, "/health", &body) == 503);
+    cr_expect(strstr(body.data, "draining"), "%s", body.data);
+    cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":\"x\"}", &body), 503);
+    cr_expect(strstr(body.data, "shutting_down"), "%s", body.data);
+    buffer_free(&body);
+    fake_tokens(&decode, &decode.jobs[0], 2, "c", FINISH_STOP);
+    WAIT_FOR(&router, client.closed);
+    cr_expect(strstr(client.in.data, "[DONE]"));
+    cr_expect_eq(router_process_wait(&router), 0);
+    client_close(&client);
+}
+
+Test(losses, sigterm_ends_what_does_not_finish_with_an_error)
+{
+    static const char *const extra[] = {"--drain-ms", "100", NULL};
+    serving_start(extra);
+    serving_connect(false);
+    struct client client;
+    serving_reach(&client, true, STAGE_DECODING);
+    kill(router.pid, SIGTERM);
+    WAIT_FOR(&router, client.closed);
+    cr_expect_eq(text_count(client.in.data, "data: {\"error\":"), 1);
+    cr_expect_eq(text_count(client.in.data, "[DONE]"), 0);
+    cr_expect_eq(router_process_wait(&router), 0);
+    client_close(&client);
+}
+
+Test(losses, a_second_signal_ends_at_once)
+{
+    static const char *const extra[] = {"--drain-ms", "600000", NULL};
+    serving_start(extra);
+    serving_connect(false);
+    struct client client;
+    serving_reach(&client, true, STAGE_DECODING);
+    kill(router.pid, SIGTERM);
+    WAIT_FOR(&router, client_fetch(&router, "/health", NULL) == 503);
+    kill(router.pid, SIGTERM);
+    cr_expect_eq(router_process_wait(&router), 0);
+    client_close(&client);
+}
+
+/* A connection that waits for its answer is not idle. */
+Test(losses, a_long_wait_is_no_idle_connection)
+{
+    static const char *const extra[] = {"--idle-timeout-ms", "200", NULL};
+    serving_start(extra);
+    serving_connect(false);
+    for (int stream = 0; stream < 2; stream++) {
+        struct client client;
+        const enum stage stage = stream ? STAGE_DECODING : STAGE_PREFILLING;
+        serving_reach(&client, stream, stage);
+        const uint64_t begun_ns = loop_now_ns(router.loop);
+        while (loop_now_ns(router.loop) - begun_ns < 600 * (uint64_t)NS_PER_MS)
+            loop_run_once(router.loop, 10);
+        cr_expect(!client.closed);
+        fake_tokens(&prefill, &prefill.jobs[stream], 0, "a", FINISH_NONE);
+        fake_tokens(&decode, &decode.jobs[stream], stage == STAGE_DECODING ? 2 : 1, "",
+                    FINISH_STOP);
+        WAIT_FOR(&router, client_complete(&client));
+        cr_expect_eq(client_status(&client), 200);
+        client_close(&client);
+    }
+    router_process_stop(&router);
+}
