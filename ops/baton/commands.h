@@ -6,6 +6,7 @@
 int command_up(int argc, char **argv);
 int command_run(int argc, char **argv);
 int command_eval(int argc, char **argv);
+int command_bench(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_detokenize(int argc, char **argv);
 int command_make_model(int argc, char **argv);

@@ -29,6 +29,10 @@ static const struct subcommand subcommands[] = {
 #ifdef BATON_HAS_EVAL
     {"eval", "baton eval", "print the logits of token sequences", command_eval},
 #endif
+#ifdef BATON_HAS_BENCH
+    {"bench", "baton bench", "measure kernels or a model beside this machine's limits",
+     command_bench},
+#endif
 #ifdef BATON_HAS_TOKENIZE
     {"tokenize", "baton tokenize", "text on standard input to token ids", command_tokenize},
 #endif

@@ -213,12 +213,13 @@ void child_signal(const struct child *child, int signal_number)
         kill(child->pid, signal_number);
 }
 
-bool child_reap(struct child *child, char *how_out, size_t how_bytes)
+bool child_reap(struct child *child, char *how_out, size_t how_bytes, bool *clean_out)
 {
     int wait_status;
     if (child->pid <= 0 || waitpid(child->pid, &wait_status, WNOHANG) != child->pid)
         return false;
     child->pid = 0;
+    *clean_out = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
     notify_read(child);
     notify_close(child);
     if (WIFSIGNALED(wait_status))

@@ -39,6 +39,7 @@ struct member {
     uint32_t back_off_ms;
     uint32_t death_count;
     uint64_t ready_ns;
+    bool killed; /* by this program: what its end looks like says nothing */
 };
 
 enum cluster_phase { CLUSTER_STARTING, CLUSTER_RUNNING, CLUSTER_STOPPING };
@@ -57,14 +58,14 @@ struct cluster {
     struct error *error;
 };
 
-static void on_death(struct member *member, const char *how);
-static void on_wanted_death(struct member *member, const char *how);
+static void on_death(struct member *member, const char *how, bool clean);
+static void on_wanted_death(struct member *member, const char *how, bool clean);
 static void on_late(struct member *member);
 static void on_pause_over(struct member *member);
 
 static const struct member_row {
     const char *name;
-    void (*on_death)(struct member *member, const char *how);
+    void (*on_death)(struct member *member, const char *how, bool clean);
     void (*on_timer)(struct member *member);
 } member_rows[] = {
     [MEMBER_IDLE] = {"idle", NULL, NULL},
@@ -89,6 +90,22 @@ static const struct member *cluster_router(const struct cluster *cluster)
 static bool member_is_router(const struct member *member)
 {
     return member == cluster_router(member->cluster);
+}
+
+/* "decode-0 was killed by signal 9 (Killed)", with its own words for it if it had any. */
+static void death_tell(const struct member *member, const char *how, struct error *error)
+{
+    const struct child *child = &member->child;
+    char last[160];
+    child_last_log_line(child, last, sizeof last);
+    if (child->failure[0] != '\0')
+        error_set(error, STATUS_CLOSED, "%s %s: %s", child->name, how, child->failure);
+    else if (last[0] != '\0')
+        error_set(error, STATUS_CLOSED, "%s %s; the last line of its log is: %s", child->name, how,
+                  last);
+    else
+        error_set(error, STATUS_CLOSED, "%s %s and has written nothing to %s", child->name, how,
+                  child->log_path);
 }
 
 /* ---- stopping ---- */
@@ -121,30 +138,42 @@ static void cluster_stop(struct cluster *cluster)
 static void cluster_kill(struct cluster *cluster, const char *why)
 {
     for (uint32_t i = 0; i < cluster->member_count; i++) {
-        const struct child *child = &cluster->members[i].child;
-        if (child->pid > 0)
-            report_line(cluster->report, "%s (pid %d) is killed: %s", child->name, (int)child->pid,
-                        why);
-        child_signal(child, SIGKILL);
+        struct member *member = &cluster->members[i];
+        if (member->child.pid == 0)
+            continue;
+        report_line(cluster->report, "%s (pid %d) is killed: %s", member->child.name,
+                    (int)member->child.pid, why);
+        member->killed = true;
+        child_signal(&member->child, SIGKILL);
     }
 }
 
-static void on_wanted_death(struct member *member, const char *how)
-{
-    (void)how;
-    member_set(member, MEMBER_GONE);
-    stop_if_empty(member->cluster);
-}
-
 /* The first failure is the one that is told at the end. */
-static void cluster_fail(struct cluster *cluster, const struct error *error)
+static void fail_once(struct cluster *cluster, const struct error *error)
 {
-    if (cluster->phase == CLUSTER_STOPPING)
+    if (cluster->result != STATUS_OK)
         return;
     cluster->result = error->status;
-    if (cluster->error)
-        *cluster->error = *error;
+    *cluster->error = *error;
+}
+
+static void cluster_fail(struct cluster *cluster, const struct error *error)
+{
+    fail_once(cluster, error);
     cluster_stop(cluster);
+}
+
+/* A daemon that is told to stop ends with 0; anything else is a fault that nobody would see in the
+ * log of a cluster that has stopped. */
+static void on_wanted_death(struct member *member, const char *how, bool clean)
+{
+    struct error death;
+    if (!clean && !member->killed) {
+        death_tell(member, how, &death);
+        fail_once(member->cluster, &death);
+    }
+    member_set(member, MEMBER_GONE);
+    stop_if_empty(member->cluster);
 }
 
 /* ---- starting ---- */
@@ -226,22 +255,6 @@ static void on_news(void *arg, struct child *child)
 
 /* ---- deaths and deadlines ---- */
 
-/* "decode-0 was killed by signal 9 (Killed)", with its own words for it if it had any. */
-static void death_tell(const struct member *member, const char *how, struct error *error)
-{
-    const struct child *child = &member->child;
-    char last[160];
-    child_last_log_line(child, last, sizeof last);
-    if (child->failure[0] != '\0')
-        error_set(error, STATUS_CLOSED, "%s %s: %s", child->name, how, child->failure);
-    else if (last[0] != '\0')
-        error_set(error, STATUS_CLOSED, "%s %s; the last line of its log is: %s", child->name, how,
-                  last);
-    else
-        error_set(error, STATUS_CLOSED, "%s %s and has written nothing to %s", child->name, how,
-                  child->log_path);
-}
-
 static void member_pause(struct member *member, const struct error *death)
 {
     struct cluster *cluster = member->cluster;
@@ -264,8 +277,9 @@ static void member_pause(struct member *member, const struct error *death)
 
 /* A cluster without its router is none; and whatever keeps a child from its first start will keep
  * the next one from it too. */
-static void on_death(struct member *member, const char *how)
+static void on_death(struct member *member, const char *how, bool clean)
 {
+    (void)clean; /* nobody has asked it to end */
     struct error death;
     death_tell(member, how, &death);
     if (member_is_router(member) || member->cluster->phase == CLUSTER_STARTING) {
@@ -307,10 +321,11 @@ static void on_child_signal(void *arg)
     for (uint32_t i = 0; i < cluster->member_count; i++) {
         struct member *member = &cluster->members[i];
         char how[HOW_BYTES];
-        if (!child_reap(&member->child, how, sizeof how))
+        bool clean;
+        if (!child_reap(&member->child, how, sizeof how, &clean))
             continue;
         CHECK(member_rows[member->state].on_death != NULL);
-        member_rows[member->state].on_death(member, how);
+        member_rows[member->state].on_death(member, how, clean);
     }
 }
 

@@ -103,5 +103,9 @@ class Cluster:
         return code
 
     def close(self):
-        self.stop()
+        """Stops it and looks at what it said: no daemon may have ended badly or be reported on by a
+        sanitizer, those killed on purpose aside."""
+        code, words = self.stop(), self.words()
         self.scratch.cleanup()
+        if code != 0 or "Sanitizer" in words or "runtime error:" in words:
+            raise AssertionError(f"baton up ended with {code}:\n{words}")

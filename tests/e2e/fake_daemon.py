@@ -45,6 +45,7 @@ def main():
         notify.write("READY=1\n")
     while signal.sigwait(stop_signals) and script.get("deaf"):
         pass
+    sys.exit(script.get("exit_stopping", 0))
 
 
 main()

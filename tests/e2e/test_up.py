@@ -207,6 +207,13 @@ class UpTest(unittest.TestCase):
         self.assertIn("is killed: it did not stop in time", up.stderr())
         self.assert_gone(pids)
 
+    def test_bad_end_while_stopping_is_told(self):
+        up = self.start(scripts={"decode-0": {"exit_stopping": 23}})
+        up.wait_ready(3)
+        code, _ = up.stop()
+        self.assertEqual(code, 1)
+        self.assertIn("decode-0 exited with code 23", up.stderr())
+
     def test_second_signal_kills(self):
         up = self.start(scripts={"decode-0": {"deaf": True}})
         pids = up.wait_ready(3)
