@@ -69,8 +69,8 @@ enum status json_parse(const char *text, size_t bytes, struct json **root_out, s
 {
     TRY(check_depth(text, bytes, error));
     json_error_t cause;
-    json_t *root =
-        json_loadb(text ? text : "", bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &cause);
+    json_t *root = json_loadb(text ? text : "", bytes,
+                              JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &cause);
     if (!root)
         return error_set(error, STATUS_INVALID,
                          "the JSON text is not valid at line %d, column %d: %s", cause.line,

@@ -1,6 +1,6 @@
 /* JSON in and out (jansson reads; writing is ours, because its doubles print badly).
  *
- * Reading is strict: bad UTF-8, NUL in strings, duplicate keys (last one wins is not accepted),
+ * Reading is strict: bad UTF-8, NUL in keys, duplicate keys (last one wins is not accepted),
  * trailing bytes, numbers out of range and nesting over the limit are errors with line and column.
  * A document belongs to the thread that uses it. */
 #ifndef BATON_BASE_JSON_H
@@ -27,6 +27,7 @@ const char *json_kind_name(enum json_kind kind); /* "a string", "an object" … 
 bool json_bool(const struct json *value);
 int64_t json_int(const struct json *value);
 double json_number(const struct json *value); /* INT or REAL */
+/* Terminated, but a string may hold NUL bytes (\u0000): compare and copy by *bytes_out. */
 const char *json_string(const struct json *value, size_t *bytes_out);
 size_t json_count(const struct json *value); /* array items or object keys */
 const struct json *json_at(const struct json *array, size_t index);
