@@ -219,7 +219,9 @@ bool child_reap(struct child *child, char *how_out, size_t how_bytes, bool *clea
     if (child->pid <= 0 || waitpid(child->pid, &wait_status, WNOHANG) != child->pid)
         return false;
     child->pid = 0;
-    *clean_out = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+    /* SIGTERM before the daemon had its handler is an end as it was asked for. */
+    *clean_out = (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) ||
+                 (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGTERM);
     notify_read(child);
     notify_close(child);
     if (WIFSIGNALED(wait_status))

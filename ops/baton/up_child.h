@@ -71,7 +71,7 @@ enum status child_start(struct child *child, struct error *error);
 /* No process: nothing happens. */
 void child_signal(const struct child *child, int signal_number);
 /* True when the process has ended: its last words are read, pid is 0, how_out tells the end as in
- * "was killed by signal 9 (Killed)", and *clean_out whether it was an exit with code 0. */
+ * "was killed by signal 9 (Killed)", and *clean_out whether it was what SIGTERM asks for. */
 bool child_reap(struct child *child, char *how_out, size_t how_bytes, bool *clean_out);
 /* The last line of the log that is not empty, cut to bytes; "" when there is none. */
 void child_last_log_line(const struct child *child, char *out, size_t bytes);
