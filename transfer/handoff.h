@@ -1,7 +1,7 @@
 /* The hand-off: one request's pages moving from a prefill node to a decode node.
  *
- * Both ends live here, each a table of states (DESIGN: RESERVED, GRANTED, MOVING, LANDED, ABORTED
- * at the receiver; OPENING, OFFERED, SENDING, FINISHING, ENDED at the sender), driven by the control
+ * Both ends live here, each a table of states (RESERVED, GRANTED, MOVING, LANDED, ABORTED at the
+ * receiver; OPENING, OFFERED, SENDING, FINISHING, ENDED at the sender), driven by the control
  * thread's loop. It knows strips: the bytes of one page in one layer, at [layer][slot] of a region.
  * The handshake between the two nodes (peer.c), once per pair of boots, is inside. */
 #ifndef BATON_TRANSFER_HANDOFF_H
@@ -31,14 +31,14 @@ struct handoff_self {
 };
 
 struct handoff_limits {
-    uint32_t handoffs_max;   /* at once */
-    uint32_t pages_max;      /* of one hand-off */
-    uint32_t hello_ms;       /* dial to welcome */
-    uint32_t progress_ms;    /* without a byte or message moving: abort */
-    uint32_t ping_ms;        /* how often peers with open hand-offs are pinged */
-    uint32_t quarantine_ms;  /* wait for ABORT_ACK before the peer is closed by force */
-    size_t data_bytes_max;   /* largest data message */
-    uint64_t flow_bytes;     /* in flight per hand-off */
+    uint32_t handoffs_max;  /* at once */
+    uint32_t pages_max;     /* of one hand-off */
+    uint32_t hello_ms;      /* dial to welcome */
+    uint32_t progress_ms;   /* without a byte or message moving: abort */
+    uint32_t ping_ms;       /* how often peers with open hand-offs are pinged */
+    uint32_t quarantine_ms; /* wait for ABORT_ACK before the peer is closed by force */
+    size_t data_bytes_max;  /* largest data message */
+    uint64_t flow_bytes;    /* in flight per hand-off */
 };
 extern const struct handoff_limits handoff_default_limits;
 
@@ -58,7 +58,7 @@ struct handoff_sender;
 struct handoff_out; /* one hand-off, from open to on_end */
 
 struct handoff_target {
-    const char *address;   /* of the decode node's mover */
+    const char *address; /* of the decode node's mover */
     uint8_t boot_id[16];
     uint64_t handoff, ticket, request;
     uint32_t attempt;
@@ -72,6 +72,7 @@ struct handoff_sender_events {
                    const struct handoff_stats *stats);
 };
 
+/* Of the options, message_bytes_max and data_bytes_max follow from the limits. */
 enum status handoff_sender_create(struct loop *loop, const struct mover_ops *ops,
                                   const struct mover_options *options,
                                   const struct handoff_region *region,
@@ -79,14 +80,16 @@ enum status handoff_sender_create(struct loop *loop, const struct mover_ops *ops
                                   const struct handoff_limits *limits,
                                   const struct handoff_sender_events *events, void *arg,
                                   struct handoff_sender **out, struct error *error);
+/* Hand-offs still open end without on_end; when it returns nothing reads the pages any more. */
 void handoff_sender_destroy(struct handoff_sender *sender);
 
 /* Dials the decode node if the two have not met, offers. LIMIT when handoffs_max are open. */
 enum status handoff_send_open(struct handoff_sender *sender, const struct handoff_target *target,
                               void *context, struct handoff_out **out, struct error *error);
 /* Strips of pages [first_page, first_page + count) of one layer are final in source `slots`
- * ([count]); they are read until on_end. Every (page, layer) is to be posted once, in any order;
- * what comes before the grant waits. Never blocks, never fails: faults come by on_end. */
+ * ([count]); they are read until on_end. Every (page, layer) is to be posted once, in any order; a
+ * page has the same slot in all layers. What comes before the grant waits. Never blocks, never
+ * fails: faults come by on_end, which never comes inside a call. */
 void handoff_send_strips(struct handoff_out *out, uint32_t layer, uint32_t first_page,
                          uint32_t count, const uint32_t *slots);
 /* The first token; DONE follows the last strip. */
@@ -99,8 +102,8 @@ void handoff_sender_totals(const struct handoff_sender *sender, struct handoff_t
 
 struct handoff_receiver;
 
-/* Where slots come from (the page pool, in the node). Called on the loop thread, with the arg of the
- * events. */
+/* Where slots come from (the page pool, in the node). Called on the loop thread, with the arg of
+ * the events. */
 struct handoff_pages {
     enum status (*reserve)(void *arg, uint32_t count);
     void (*unreserve)(void *arg, uint32_t count);
@@ -113,7 +116,8 @@ struct handoff_receiver_events {
     void (*on_landed)(void *arg, void *context, const uint32_t *slots, uint32_t slot_count,
                       const struct msg_step *first, const struct handoff_stats *stats);
     /* It will not land; exactly one of on_landed and on_failed comes for each reservation, but
-     * neither after handoff_cancel. Its pages go back by themselves, at once or after quarantine. */
+     * neither after handoff_cancel. Its pages go back by themselves, at once or after quarantine.
+     */
     void (*on_failed)(void *arg, void *context, enum status status, const char *text);
 };
 
@@ -129,8 +133,9 @@ void handoff_receiver_destroy(struct handoff_receiver *receiver); /* returns all
 const char *handoff_receiver_address(const struct handoff_receiver *receiver);
 
 /* Sets page_count pages aside and issues the id and ticket. BUSY when the pages are not there,
- * LIMIT when handoffs_max are open. The lease runs on the local clock until the offer comes, then
- * progress_ms takes over. */
+ * LIMIT when handoffs_max are open. The lease runs on the local clock and begins anew with the
+ * offer and with every data message; beside it, a peer that says nothing and a receive that does
+ * not go on end the hand-off after progress_ms. */
 enum status handoff_reserve(struct handoff_receiver *receiver, uint64_t request, uint32_t attempt,
                             uint32_t page_count, uint32_t lease_ms, void *context,
                             uint64_t *handoff_out, uint64_t *ticket_out, struct error *error);

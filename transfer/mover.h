@@ -19,12 +19,12 @@ struct mover_peer;
 struct mover_data_header {
     uint64_t handoff;
     uint32_t layer;
-    uint32_t first_page;  /* index in the request's prompt */
+    uint32_t first_page; /* index in the request's prompt */
     uint32_t page_count;
-    uint32_t first_slot;  /* at the receiver, as granted; the run is consecutive there */
-    uint32_t generation;  /* of first_slot */
-    uint32_t flags;       /* 0 now */
-    uint64_t checksum;    /* 0: none */
+    uint32_t first_slot; /* at the receiver, as granted; the run is consecutive there */
+    uint32_t generation; /* of first_slot */
+    uint32_t flags;      /* 0 now */
+    uint64_t checksum;   /* 0: none */
     uint64_t payload_bytes;
 };
 
@@ -39,20 +39,21 @@ struct mover_events {
     /* Data is announced: check it and name the destination for exactly payload_bytes bytes. NULL
      * refuses it: the data lands nowhere. */
     void *(*on_data)(void *arg, struct mover_peer *peer, const struct mover_data_header *header);
-    /* The receive named by on_data is over; OK means all bytes are in place. */
-    void (*on_data_done)(void *arg, struct mover_peer *peer,
-                         const struct mover_data_header *header, enum status status);
+    /* The receive named by on_data is over; OK means all bytes are in place. Comes also for a peer
+     * that was closed meanwhile, and so does on_sent. */
+    void (*on_data_done)(void *arg, struct mover_peer *peer, const struct mover_data_header *header,
+                         enum status status);
     /* A mover_send_data is over: the source may be reused. */
     void (*on_sent)(void *arg, struct mover_peer *peer, uint64_t cookie, enum status status);
 };
 
 struct mover_options {
-    const char *listen;         /* "host:port" or NULL for a side that only dials */
+    const char *listen; /* "host:port" or NULL for a side that only dials */
     uint32_t connect_ms;
-    uint32_t sends_max;         /* data sends in flight, all peers */
-    size_t message_bytes_max;   /* small messages */
-    size_t data_bytes_max;      /* one data message */
-    void *memory;               /* page memory, registered once; may be NULL */
+    uint32_t sends_max;       /* data sends in flight, all peers */
+    size_t message_bytes_max; /* small messages */
+    size_t data_bytes_max;    /* one data message */
+    void *memory;             /* page memory, registered once; may be NULL */
     size_t memory_bytes;
 };
 
@@ -64,7 +65,8 @@ struct mover_ops {
     void (*destroy)(struct mover *mover); /* closes all peers by force, no callbacks */
     /* "host:port" that others dial; the port that was picked when 0 was asked. */
     const char *(*address)(const struct mover *mover);
-    /* Begins to dial. Sends may follow at once and are queued; a failure comes by on_peer_closed. */
+    /* Begins to dial. Sends may follow at once and are queued; a failure comes by on_peer_closed.
+     */
     enum status (*dial)(struct mover *mover, const char *address, struct mover_peer **out,
                         struct error *error);
     /* Copies the frame. CLOSED on a failed peer, LIMIT over message_bytes_max or when too many

@@ -1,8 +1,8 @@
 /* The worker's side of its router links, the same for both roles: dial every router, say HELLO,
  * send heartbeats, come back after a loss with back-off and jitter, one attempt in flight each.
  *
- * Loop thread only. A reply goes to the router that asked, named by `struct router_ref`, which stays
- * safe to use after that router is gone (sends then give CLOSED). */
+ * Loop thread only. A reply goes to the router that asked, named by `struct router_ref`, which
+ * stays safe to use after that router is gone (sends then give CLOSED). */
 #ifndef BATON_TRANSFER_ROUTER_CLIENT_H
 #define BATON_TRANSFER_ROUTER_CLIENT_H
 

@@ -1,4 +1,4 @@
-#include "handoff_fixture.h"
+#include "tests/transfer/handoff_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define BATON_TESTS_HANDOFF_FIXTURE_H
 
 #include "base/random.h"
-#include "mover_fixture.h"
+#include "tests/transfer/mover_fixture.h"
 #include "transfer/handoff.h"
 
 enum { FIX_SLOTS = 96, FIX_JOBS_MAX = 64, FIX_PAGES_MAX = 40 };

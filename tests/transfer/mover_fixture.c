@@ -1,4 +1,4 @@
-#include "mover_fixture.h"
+#include "tests/transfer/mover_fixture.h"
 
 #include <stdlib.h>
 #include <string.h>

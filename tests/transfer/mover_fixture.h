@@ -4,7 +4,7 @@
 
 #include "base/random.h"
 #include "transfer/mover.h"
-#include "turn_loop.h"
+#include "tests/transfer/turn_loop.h"
 
 enum { ENDS_PEERS_MAX = 64, ENDS_SENDS_MAX = 8, ENDS_MEMORY_BYTES = 24 << 20 };
 

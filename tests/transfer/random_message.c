@@ -1,4 +1,4 @@
-#include "random_message.h"
+#include "tests/transfer/random_message.h"
 
 #include <string.h>
 

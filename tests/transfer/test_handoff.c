@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "handoff_fixture.h"
+#include "tests/transfer/handoff_fixture.h"
 
 #define EVERY_MOVER(name)                                                                          \
     static void name(const struct mover_ops *ops);                                                 \

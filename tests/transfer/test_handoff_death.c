@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "handoff_fixture.h"
+#include "tests/transfer/handoff_fixture.h"
 
 /* What the parent tells the child: whom to dial and what to deliver. */
 struct order {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "handoff_fixture.h"
+#include "tests/transfer/handoff_fixture.h"
 #include "transfer/wire.h"
 
 #define EVERY_MOVER(name)                                                                          \

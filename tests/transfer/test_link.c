@@ -6,7 +6,7 @@
 
 #include "base/stream.h"
 #include "transfer/link.h"
-#include "turn_loop.h"
+#include "tests/transfer/turn_loop.h"
 
 /* One end of a link and what happened to it. */
 struct end {

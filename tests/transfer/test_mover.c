@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mover_fixture.h"
+#include "tests/transfer/mover_fixture.h"
 
 #define EVERY_MOVER(name)                                                                          \
     static void name(const struct mover_ops *ops);                                                 \

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "transfer/router_client.h"
-#include "turn_loop.h"
+#include "tests/transfer/turn_loop.h"
 
 /* A router that can be started, stopped and told to refuse. */
 struct fake_router {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "random_message.h"
+#include "tests/transfer/random_message.h"
 #include "transfer/wire.h"
 
 enum { ARENA_BYTES = 1 << 20 };
