@@ -151,6 +151,12 @@ static int serve(const struct options *options, const struct text *text)
              options->router.model_name ? options->router.model_name : text_info(text)->name,
              router_http_port(router), router_control_port(router));
     loop_run(loop);
+    /* What is left takes no time, and one signal more must not spoil the exit code. */
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    sigaddset(&stops, SIGINT);
+    sigprocmask(SIG_BLOCK, &stops, NULL);
     loop_signal_destroy(terminate);
     loop_signal_destroy(interrupt);
     router_destroy(router);
