@@ -22,17 +22,13 @@ static void row_print(FILE *to, const char *name, double ms, const char *note)
     fputc('\n', to);
 }
 
-static void bytes_note(double bytes, double ms, char *note)
+/* No rate: most of the time pages wait for the next layer to be computed, not for the network. */
+static void bytes_note(double bytes, char *note)
 {
-    if (isnan(bytes)) {
-        note[0] = '\0';
-        return;
-    }
-    const double mib = bytes / (1 << 20);
-    if (ms > 0)
-        snprintf(note, NOTE_BYTES, "%.2f MiB, %.0f MiB/s", mib, mib / ms * 1000);
-    else
-        snprintf(note, NOTE_BYTES, "%.2f MiB", mib);
+    note[0] = '\0';
+    if (!isnan(bytes))
+        snprintf(note, NOTE_BYTES, "%.2f MiB, from the first page sent to the last one landed",
+                 bytes / (1 << 20));
 }
 
 static void prefill_note(const struct ask_answer *answer, char *note)
@@ -56,7 +52,7 @@ static void server_rows_print(const struct ask_answer *answer, FILE *to)
     prefill_note(answer, note);
     row_print(to, "prefill", timings->prefill_ms, note);
     row_print(to, "first token", timings->ttft_ms, "from request to first token, in the router");
-    bytes_note(timings->handoff_bytes, timings->handoff_ms, note);
+    bytes_note(timings->handoff_bytes, note);
     row_print(to, "hand-off", timings->handoff_ms, note);
     row_print(to, "  not hidden", timings->handoff_wait_ms, "after the first token");
     row_print(to, "decode queue", timings->decode_queue_ms, "");
