@@ -348,6 +348,29 @@ Test(decode_daemon, a_lost_router_takes_its_requests_along_and_is_dialled_again)
     close_all();
 }
 
+Test(decode_daemon, two_routers_are_served_side_by_side_and_one_loss_is_the_others_nothing)
+{
+    struct fake_router second;
+    struct oracle oracle;
+    fake_router_open(&second);
+    open_with((const char *[]){"--router", second.address, NULL});
+    oracle_open(&oracle, model);
+    while (second.worker_count == 0 || second.workers[0].heartbeat.sequence == 0)
+        loop_run_once(second.loop, 50);
+    /* The same ids from both: they are different requests. */
+    struct ask ask = plain(40, 1500), other = plain(80, 60);
+    struct fake_answer *lost = fake_router_ask(&second, &second.workers[0], NULL, &ask);
+    struct fake_answer *kept = ask_local(&other);
+    cr_assert_eq(lost->request, kept->request);
+    while (lost->token_count == 0)
+        loop_run_once(second.loop, 50);
+    fake_router_close(&second);
+    fake_router_expect(&router, kept, FINISH_LENGTH);
+    oracle_compare(&oracle, kept, 60);
+    oracle_close(&oracle);
+    close_all();
+}
+
 /* A model whose embedding of one id is NaN: whoever uses that id fails, nobody else does. */
 static int32_t poison_model(void)
 {

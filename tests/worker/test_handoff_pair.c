@@ -214,6 +214,30 @@ Test(handoff_pair, a_prefill_node_that_dies_costs_its_requests_and_no_page)
     close_all();
 }
 
+/* It is not dead: its port answers, its socket takes bytes. Only the deadlines see it. */
+Test(handoff_pair, a_stopped_prefill_node_does_not_hold_the_decode_nodes_pages)
+{
+    enum { COUNT = 4 };
+    struct fake_answer *answers[COUNT];
+    open_with((const char *[]){"--chunk-tokens", "64", NULL}, NULL);
+    open_many(answers, COUNT);
+    daemon_signal(&prefill_process, SIGSTOP);
+    fake_router_wait(&router, "failure", answer_over, answers[COUNT - 1]);
+    cr_assert_neq(answers[COUNT - 1]->failed, STATUS_OK);
+    fake_router_wait(&router, "idle decode node", worker_idle, decode);
+    /* The router has lost it as well by now, or soon; it comes back when it runs again. */
+    fake_router_wait(&router, "loss of the prefill node", worker_gone, prefill);
+    const uint32_t known = router.worker_count;
+    daemon_signal(&prefill_process, SIGCONT);
+    while (router.worker_count == known || router.workers[known].heartbeat.sequence == 0)
+        loop_run_once(router.loop, 50);
+    prefill = &router.workers[known];
+    wait_idle();
+    struct ask ask = plain(200, 10);
+    fake_router_expect(&router, ask_pair(&ask), FINISH_LENGTH);
+    close_all();
+}
+
 Test(handoff_pair, a_decode_node_that_dies_fails_what_was_on_its_way_there)
 {
     enum { COUNT = 4 };

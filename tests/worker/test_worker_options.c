@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/worker/test_daemon.h"
+#include "transfer/link.h"
 
 static const char *const programs[] = {"baton-prefill", "baton-decode"};
 
@@ -73,6 +74,59 @@ Test(options, a_file_that_is_no_model_fails_with_1_and_tells_so)
             cr_assert_not_null(strstr(failed, rows[i].words), "%s", failed);
         }
     }
+}
+
+struct refuser {
+    struct link *link;
+};
+
+static void refuse_hello(void *arg, enum message_id id, const void *message)
+{
+    struct refuser *refuser = arg;
+    (void)message;
+    cr_assert_eq(id, MESSAGE_ID_HELLO);
+    link_close(refuser->link, STATUS_MISMATCH, "the model is another one");
+    refuser->link = NULL;
+}
+
+static void refuse_close(void *arg, enum status status, const char *text)
+{
+    (void)status;
+    (void)text;
+    ((struct refuser *)arg)->link = NULL;
+}
+
+static void refuse_accept(void *arg, struct link *link)
+{
+    static const struct link_events events = {.on_message = refuse_hello, .on_close = refuse_close};
+    struct refuser *refuser = arg;
+    refuser->link = link;
+    link_attach(link, &events, refuser);
+}
+
+Test(options, a_worker_that_every_router_refuses_ends_with_1_and_the_reason)
+{
+    struct refuser refuser = {0};
+    struct loop *loop = loop_create();
+    struct link_listener *listener;
+    struct error error;
+    struct daemon daemon;
+    char address[32];
+    cr_assert_eq(link_listen(loop, "127.0.0.1:0", refuse_accept, &refuser, &link_default_limits,
+                             &listener, &error),
+                 STATUS_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%u", link_listener_port(listener));
+    const char *model = test_model("tiny.gguf", NULL);
+    daemon_start(&daemon, "baton-prefill",
+                 (const char *[]){"--model", model, "--router", address, NULL});
+    while (!daemon_said(&daemon, "FAILED="))
+        loop_run_once(loop, 50);
+    cr_assert_eq(daemon_wait(&daemon, 20000), 1);
+    cr_assert_not_null(strstr(daemon.notify, "the model is another one"), "%s", daemon.notify);
+    cr_assert_null(strstr(daemon.notify, "READY"));
+    link_close(refuser.link, STATUS_OK, NULL);
+    link_listener_close(listener);
+    loop_destroy(loop);
 }
 
 Test(options, a_pool_smaller_than_a_context_and_a_bad_address_fail)
