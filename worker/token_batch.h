@@ -19,8 +19,8 @@ struct step_storage {
 /* What was picked at `position`, as a message that points into *storage. After FINISH_STOP the id
  * is the stop id and there is no token. */
 void step_fill(const struct request_key *key, const struct job *job, uint32_t position,
-               const struct sampled *sampled, enum finish_code finish,
-               struct step_storage *storage, struct msg_step *out);
+               const struct sampled *sampled, enum finish_code finish, struct step_storage *storage,
+               struct msg_step *out);
 
 struct token_batch;
 

@@ -24,13 +24,13 @@ struct worker {
     const struct worker_options *options;
     const struct clock *clock; /* any thread */
     struct notify notify;
-    struct text *text;         /* any thread: immutable */
-    struct model *model;       /* the engine thread's, once that runs */
-    struct page_pool *pages;   /* of the model; any thread */
-    struct job_limits limits;  /* any thread: fixed at start */
+    struct text *text;        /* any thread: immutable */
+    struct model *model;      /* the engine thread's, once that runs */
+    struct page_pool *pages;  /* of the model; any thread */
+    struct job_limits limits; /* any thread: fixed at start */
     struct worker_digests digests;
-    struct handoff_self self;  /* node name, boot id, identity */
-    double tokens_per_s;       /* measured at load */
+    struct handoff_self self; /* node name, boot id, identity */
+    double tokens_per_s;      /* measured at load */
     struct loop *loop;
     struct router_client *routers; /* while worker_run runs */
 };

@@ -90,14 +90,13 @@ struct worker_options {
          .help = "requests held at once, waiting ones included; more are refused",                 \
          .min = 1,                                                                                 \
          .max = WORKER_REQUESTS_MAX},                                                              \
-        {.name = "notify-fd",                                                                      \
-         .kind = CONFIG_U32,                                                                       \
-         .offset = offsetof(struct worker_options, notify_fd),                                     \
-         .fallback = "0",                                                                          \
-         .choices = "FD",                                                                          \
-         .help = "an open descriptor that STATUS=, DATA=, READY=1 and FAILED= lines go to; "       \
-                 "0 for none",                                                                     \
-         .max = 65535}
+    {                                                                                              \
+        .name = "notify-fd", .kind = CONFIG_U32,                                                   \
+        .offset = offsetof(struct worker_options, notify_fd), .fallback = "0", .choices = "FD",    \
+        .help = "an open descriptor that STATUS=, DATA=, READY=1 and FAILED= lines go to; "        \
+                "0 for none",                                                                      \
+        .max = 65535                                                                               \
+    }
 
 /* Rules beyond one row: a model is named, not too many routers, a chunk holds a page, the notify
  * descriptor can be written. */
