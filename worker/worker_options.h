@@ -33,7 +33,7 @@ struct worker_options {
          .offset = offsetof(struct worker_options, routers),                                       \
          .fallback = "127.0.0.1:7700",                                                             \
          .choices = "HOST:PORT",                                                                   \
-         .help = "a router to work for"},                                                          \
+         .help = "a router to work for, 8 at most"},                                               \
         {.name = "name",                                                                           \
          .kind = CONFIG_TEXT,                                                                      \
          .offset = offsetof(struct worker_options, name),                                          \
