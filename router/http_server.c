@@ -442,11 +442,12 @@ static size_t unsent(const struct http_exchange *exchange)
 size_t http_stream_send(struct http_exchange *exchange, const void *data, size_t bytes)
 {
     CHECK(exchange->streaming);
+    const size_t waiting = unsent(exchange);
     struct evbuffer *chunk = evbuffer_new();
     CHECK(chunk != NULL && evbuffer_add(chunk, data, bytes) == 0);
     evhttp_send_reply_chunk(exchange->request, chunk);
     evbuffer_free(chunk);
-    return unsent(exchange);
+    return waiting;
 }
 
 void http_stream_end(struct http_exchange *exchange, bool close)

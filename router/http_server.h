@@ -75,7 +75,7 @@ void http_reply_error(struct http_exchange *exchange, const struct openai_error 
 
 /* Sends the head of a streamed answer. */
 void http_stream_begin(struct http_exchange *exchange, const char *content_type);
-/* Returns how many bytes wait to be taken by the client. */
+/* Returns how many bytes of earlier sends still wait for the client to take them. */
 size_t http_stream_send(struct http_exchange *exchange, const void *data, size_t bytes);
 /* Ends the answer and frees the exchange. close: the connection closes behind it. */
 void http_stream_end(struct http_exchange *exchange, bool close);

@@ -66,8 +66,8 @@ static void on_reserve(struct fake_worker *worker, const struct msg_reserve *res
 {
     struct fake_job *job = note_job(worker, &reserve->job);
     job->local = reserve->local;
-    job->handoff = job->request * 3;
-    job->ticket = job->request * 5;
+    job->handoff = job->request * 3 + job->attempt;
+    job->ticket = job->request * 5 + job->attempt;
     if (!worker->automatic)
         return;
     fake_reserved(worker, job, STATUS_OK);

@@ -251,5 +251,13 @@ Test(answer, logprobs_of_half_characters_wait_for_the_whole)
     answer_push(&answer, 0xa9, -1, 0, NULL, NULL);
     cr_expect_eq(answer.ready_count, 2);
     cr_expect_eq(answer.out.size, 2);
+    answer_take(&answer);
+    static const uint8_t face[] = {0xf0, 0x9f, 0x98, 0x80};
+    for (size_t i = 0; i < sizeof face; i++) {
+        cr_expect_eq(answer.ready_count, 0, "all four bytes go together");
+        answer_push(&answer, face[i], -1, 0, NULL, NULL);
+    }
+    cr_expect_eq(answer.ready_count, 4);
+    cr_expect_eq(answer.tokens[3].end, 6);
     answer_free(&answer);
 }

@@ -399,6 +399,18 @@ Test(request, waits_for_both_reports_when_asked)
     expect_ended(&play);
 }
 
+Test(request, no_report_is_due_from_a_node_that_was_not_needed)
+{
+    struct play play;
+    reach(&play, REQUEST_PREFILLING);
+    play.request.reports_wanted = true;
+    tokens(&play, PREFILL_NODE, 0, "a", FINISH_STOP);
+    cr_expect_eq(play.request.state, REQUEST_REPORTING);
+    report(&play, WORKER_PREFILL);
+    cr_expect_eq(play.finishes, 1);
+    expect_ended(&play);
+}
+
 Test(request, waits_for_reports_only_so_long)
 {
     struct play play;

@@ -188,6 +188,7 @@ Test(serving, full_nodes_are_waited_for)
     fake_reserved(&decode, &decode.jobs[1], STATUS_OK);
     WAIT_FOR(&router, prefill.job_count == 1);
     cr_expect_eq(prefill.jobs[0].attempt, decode.jobs[1].attempt);
+    cr_expect_eq(prefill.jobs[0].handoff, decode.jobs[1].handoff, "the late answer was taken");
     /* A full prefill node: the decode node lets go, and all begins again. */
     fake_failed(&prefill, &prefill.jobs[0], STATUS_BUSY, "full");
     WAIT_FOR(&router, decode.jobs[1].cancelled);
@@ -223,6 +224,28 @@ Test(serving, workers_that_do_not_fit_are_told_why)
     cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":\"x\"}", NULL), 200);
     cr_expect_eq(prefill.job_count, 0);
     cr_expect(decode.jobs[0].local);
+    router_process_stop(&router);
+}
+
+/* The end of one request is room for the next, without waiting for a heartbeat. */
+Test(serving, what_ends_makes_room)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client first, second;
+    serving_reach(&first, false, STAGE_DECODING);
+    serving_reach(&second, false, STAGE_RESERVING);
+    fake_reserved(&decode, &decode.jobs[1], STATUS_BUSY);
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_queued") == 1);
+    cr_expect_eq(decode.job_count, 2);
+    decode.automatic = prefill.automatic = true;
+    fake_tokens(&decode, &decode.jobs[0], 2, "", FINISH_STOP);
+    WAIT_FOR(&router, client_complete(&first));
+    WAIT_FOR(&router, client_complete(&second));
+    cr_expect_eq(client_status(&second), 200);
+    client_close(&first);
+    client_close(&second);
+    serving_expect_idle();
     router_process_stop(&router);
 }
 
