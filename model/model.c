@@ -277,6 +277,35 @@ struct page_pool *model_pages(struct model *model)
     return model->pages;
 }
 
+/* Bytes of a layer's matrices that belong to the part. */
+static uint64_t layer_part_bytes(const struct backend *backend, const struct layer_weights *layer,
+                                 enum forward_part part)
+{
+    size_t (*const bytes)(const struct weight *) = backend->ops->weight_bytes;
+    switch (part) {
+    case FORWARD_QKV:
+        return bytes(layer->query) + bytes(layer->key) + bytes(layer->value);
+    case FORWARD_OUTPUT:
+        return bytes(layer->output);
+    case FORWARD_MLP:
+        return bytes(layer->gate) + bytes(layer->up) + bytes(layer->down);
+    default:
+        return 0;
+    }
+}
+
+uint64_t model_part_bytes(const struct model *model, enum forward_part part)
+{
+    uint64_t bytes = 0;
+    if (part == FORWARD_EMBEDDING)
+        return model->backend->ops->weight_bytes(model->weights.embedding);
+    if (part == FORWARD_HEAD)
+        return model->backend->ops->weight_bytes(weights_head(&model->weights));
+    for (uint32_t i = 0; i < model->weights.layer_count; i++)
+        bytes += layer_part_bytes(model->backend, &model->weights.layers[i], part);
+    return bytes;
+}
+
 const char *model_backend_text(const struct model *model)
 {
     return model->backend_text;

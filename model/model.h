@@ -78,10 +78,26 @@ struct forward_sequence {
     uint32_t logit_rows;   /* logits of the last so many of its rows; 0 for none */
 };
 
+/* What a forward call is made of, for those who measure where its time goes. */
+enum forward_part {
+    FORWARD_EMBEDDING,
+    FORWARD_ROWS, /* what goes row by row: norms, rotation, writing of KV */
+    FORWARD_QKV,  /* projections to queries, keys and values */
+    FORWARD_ATTENTION,
+    FORWARD_OUTPUT, /* projection after attention */
+    FORWARD_MLP,
+    FORWARD_HEAD,
+    FORWARD_PART_COUNT,
+};
+/* Packed weights that a part reads in all layers together; of the embedding, all its rows. */
+uint64_t model_part_bytes(const struct model *model, enum forward_part part); /* any thread */
+
+/* On the engine thread; must not block. Every member but arg may be NULL. */
 struct forward_hooks {
-    /* KV of every row of this call is in the pages of `layer`. Called in layer order, on the
-     * engine thread; must not block. */
+    /* KV of every row of this call is in the pages of `layer`. Called in layer order. */
     void (*layer_done)(void *arg, uint32_t layer);
+    /* All work since the last call of this hook, or since the start, was `part`, and is done. */
+    void (*part_done)(void *arg, enum forward_part part);
     void *arg;
 };
 

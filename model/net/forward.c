@@ -27,6 +27,8 @@ struct forward {
     const struct page_pool *pages;
     struct forward_limits limits;
 
+    const struct forward_hooks *hooks; /* of the running call, may be NULL */
+
     struct batch all;  /* every row of the call, T <= limits.rows */
     struct batch tail; /* rows with logits, L <= limits.logit_rows */
     device_ptr normed; /* [T][E] */
@@ -263,6 +265,14 @@ static void fill_rotation(struct forward *f)
     ops->upload(f->backend, f->sin, f->host_sin, f->all.rows * half * sizeof(float));
 }
 
+static void part_done(const struct forward *f, enum forward_part part)
+{
+    if (f->hooks == NULL || f->hooks->part_done == NULL)
+        return;
+    f->backend->ops->synchronize(f->backend);
+    f->hooks->part_done(f->hooks->arg, part);
+}
+
 static void matmul(struct forward *f, const struct weight *weight, device_ptr x, device_ptr bias,
                    uint32_t rows, device_ptr out)
 {
@@ -301,12 +311,15 @@ static void project(struct forward *f, const struct layer_weights *layer, const 
     const uint32_t rows = f->all.rows;
     ops->rms_norm(f->backend, f->all.hidden, layer->attention_norm, c->norm_epsilon, rows,
                   c->embedding, f->normed);
+    part_done(f, FORWARD_ROWS);
     matmul(f, layer->query, f->normed, layer->query_bias, rows, f->all.queries);
     matmul(f, layer->key, f->normed, layer->key_bias, rows, f->keys);
     matmul(f, layer->value, f->normed, layer->value_bias, rows, f->values);
+    part_done(f, FORWARD_QKV);
     rotate(f, f->all.queries, c->heads);
     rotate(f, f->keys, c->kv_heads);
     ops->kv_write(f->backend, f->keys, f->values, kv, f->all.sequences, f->all.count);
+    part_done(f, FORWARD_ROWS);
 }
 
 /* The rest of a layer for the rows of one batch. */
@@ -322,13 +335,17 @@ static void attend_and_feed(struct forward *f, const struct layer_weights *layer
                                                         .kv = *kv,
                                                         .sequences = batch->sequences,
                                                         .sequence_count = batch->count});
+    part_done(f, FORWARD_ATTENTION);
     matmul_add(f, layer->output, f->mixed, layer->output_bias, batch->rows, batch->hidden);
+    part_done(f, FORWARD_OUTPUT);
     ops->rms_norm(f->backend, batch->hidden, layer->feed_forward_norm, c->norm_epsilon, batch->rows,
                   c->embedding, f->normed);
+    part_done(f, FORWARD_ROWS);
     matmul(f, layer->gate, f->normed, (device_ptr){0}, batch->rows, f->gate);
     matmul(f, layer->up, f->normed, (device_ptr){0}, batch->rows, f->up);
     ops->swiglu(f->backend, f->gate, f->up, batch->rows, c->feed_forward, f->gate);
     matmul_add(f, layer->down, f->gate, (device_ptr){0}, batch->rows, batch->hidden);
+    part_done(f, FORWARD_MLP);
 }
 
 static void gather_tail(struct forward *f)
@@ -340,8 +357,9 @@ static void gather_tail(struct forward *f)
                      net_query_width(f->config), f->tail.queries);
 }
 
-static void run_layers(struct forward *f, const struct forward_hooks *hooks)
+static void run_layers(struct forward *f)
 {
+    const struct forward_hooks *hooks = f->hooks;
     for (uint32_t l = 0; l < f->config->layers; l++) {
         const struct layer_weights *layer = &f->weights->layers[l];
         const struct kv_view kv = page_pool_view(f->pages, l);
@@ -354,6 +372,7 @@ static void run_layers(struct forward *f, const struct forward_hooks *hooks)
             attend_and_feed(f, layer, &kv, &f->all);
         } else if (f->tail.rows > 0) {
             gather_tail(f);
+            part_done(f, FORWARD_ROWS);
             attend_and_feed(f, layer, &kv, &f->tail);
         }
     }
@@ -367,7 +386,9 @@ static const float *run_head(struct forward *f)
         return NULL;
     ops->rms_norm(f->backend, f->tail.hidden, f->weights->output_norm, c->norm_epsilon,
                   f->tail.rows, c->embedding, f->normed);
+    part_done(f, FORWARD_ROWS);
     matmul(f, weights_head(f->weights), f->normed, (device_ptr){0}, f->tail.rows, f->logits);
+    part_done(f, FORWARD_HEAD);
     if (f->host_logits == NULL)
         return ops->host_view(f->backend, f->logits);
     ops->download(f->backend, f->host_logits, f->logits,
@@ -381,11 +402,15 @@ enum status forward_run(struct forward *f, const struct forward_sequence *sequen
 {
     TRY(check_call(f, sequences, sequence_count, error));
     plan_batches(f, sequences, sequence_count);
+    f->hooks = hooks;
     fill_rotation(f);
+    part_done(f, FORWARD_ROWS);
     f->backend->ops->embed(f->backend, f->weights->embedding, f->ids, f->all.rows, f->all.hidden);
-    run_layers(f, hooks);
+    part_done(f, FORWARD_EMBEDDING);
+    run_layers(f);
     const float *logits = run_head(f);
     f->backend->ops->synchronize(f->backend);
+    f->hooks = NULL;
     *logits_out = logits;
     return STATUS_OK;
 }
