@@ -1,0 +1,8 @@
+/* The parts of `baton bench`; as in commands.h. */
+#ifndef BATON_OPS_BATON_BENCH_COMMANDS_H
+#define BATON_OPS_BATON_BENCH_COMMANDS_H
+
+int bench_kernels(int argc, char **argv);
+int bench_model(int argc, char **argv);
+
+#endif

@@ -1,0 +1,219 @@
+#include "ops/baton/bench_limits.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "ops/baton/bench_time.h"
+
+enum {
+    CLASS_BITS_MIN = 16, /* the smallest amount of memory that is measured: 64 KiB */
+    CLASS_COUNT = 24,
+    CACHE_BYTES_GUESS = 32 << 20,
+    ALIGNMENT = 1 << 12,
+    BUDGET_FACTOR = 4,    /* a limit is measured for longer than what is held against it */
+    ROUNDS = 1 << 17,     /* of arithmetic in one run: some hundred microseconds */
+    PASS_BYTES = 1 << 24, /* read in one run at least, so that starting the team does not count */
+};
+
+struct bench_limits {
+    struct team *team;
+    enum kernel_isa isa;
+    double budget_ms;
+    double arithmetic[PEAK_ARITHMETIC_COUNT], single[PEAK_ARITHMETIC_COUNT];
+    const char *arithmetic_name[PEAK_ARITHMETIC_COUNT];
+    double bandwidth[CLASS_COUNT]; /* 0: not measured yet */
+    char *memory;
+    size_t memory_bytes;
+};
+
+size_t bench_cache_bytes(void)
+{
+    const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return bytes > 0 ? (size_t)bytes : CACHE_BYTES_GUESS;
+}
+
+struct bench_limits *bench_limits_create(struct team *team, enum kernel_isa isa, double budget_ms)
+{
+    struct bench_limits *limits = calloc(1, sizeof *limits);
+    CHECK(limits != NULL);
+    limits->team = team;
+    limits->isa = isa;
+    limits->budget_ms = BUDGET_FACTOR * budget_ms;
+    return limits;
+}
+
+void bench_limits_destroy(struct bench_limits *limits)
+{
+    free(limits->memory);
+    free(limits);
+}
+
+/* What the loops gave, kept so that they are not left out. */
+static _Atomic uint64_t sink;
+
+struct arithmetic_run {
+    const struct peak_row *row;
+    struct team *team; /* NULL: the caller alone */
+};
+
+static void arithmetic_member(void *arg, uint32_t index, uint32_t count)
+{
+    const struct arithmetic_run *run = arg;
+    atomic_fetch_xor_explicit(&sink, (uint64_t)(int64_t)run->row->run(ROUNDS),
+                              memory_order_relaxed);
+}
+
+static void arithmetic_call(void *arg, uint64_t turn)
+{
+    const struct arithmetic_run *run = arg;
+    if (run->team == NULL)
+        arithmetic_member(arg, 0, 1);
+    else
+        team_run(run->team, arithmetic_member, arg);
+}
+
+/* The fastest way to do it that the rung allows. */
+static double arithmetic_measure(const struct bench_limits *limits, enum peak_arithmetic arithmetic,
+                                 struct team *team, const char **name_out)
+{
+    uint32_t count;
+    double best = 0;
+    const struct peak_row *rows = peak_rows(&count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct peak_row *row = &rows[i];
+        if (row->arithmetic != arithmetic || row->isa > limits->isa || !peak_available(row))
+            continue;
+        struct arithmetic_run run = {row, team};
+        const struct bench_time time = bench_measure(arithmetic_call, &run, limits->budget_ms);
+        const double members = team == NULL ? 1 : team_count(team);
+        const double rate =
+            ROUNDS * (double)row->round_operations * members * NS_PER_S / time.least_ns;
+        if (rate > best) {
+            best = rate;
+            *name_out = row->name;
+        }
+    }
+    return best;
+}
+
+double bench_limits_arithmetic(struct bench_limits *limits, enum peak_arithmetic arithmetic,
+                               const char **name_out)
+{
+    if (limits->arithmetic[arithmetic] == 0)
+        limits->arithmetic[arithmetic] = arithmetic_measure(limits, arithmetic, limits->team,
+                                                            &limits->arithmetic_name[arithmetic]);
+    if (name_out != NULL)
+        *name_out = limits->arithmetic_name[arithmetic];
+    return limits->arithmetic[arithmetic];
+}
+
+double bench_limits_arithmetic_single(struct bench_limits *limits, enum peak_arithmetic arithmetic)
+{
+    const char *name;
+    if (limits->single[arithmetic] == 0)
+        limits->single[arithmetic] = arithmetic_measure(limits, arithmetic, NULL, &name);
+    return limits->single[arithmetic];
+}
+
+struct stream_run {
+    const struct bench_limits *limits;
+    const struct stream_row *row;
+    size_t bytes;
+    uint32_t passes;
+};
+
+static void stream_member(void *arg, uint32_t index, uint32_t count)
+{
+    const struct stream_run *run = arg;
+    size_t first, end;
+    uint64_t sum = 0;
+    team_split(run->bytes, STREAM_GRAIN_BYTES, index, count, &first, &end);
+    for (uint32_t pass = 0; pass < run->passes; pass++)
+        sum += run->row->run(run->limits->memory + first, end - first);
+    atomic_fetch_xor_explicit(&sink, sum, memory_order_relaxed);
+}
+
+static void stream_call(void *arg, uint64_t turn)
+{
+    const struct stream_run *run = arg;
+    team_run(run->limits->team, stream_member, arg);
+}
+
+static void memory_grow(struct bench_limits *limits, size_t bytes)
+{
+    if (bytes <= limits->memory_bytes)
+        return;
+    free(limits->memory);
+    limits->memory = aligned_alloc(ALIGNMENT, bytes);
+    CHECK(limits->memory != NULL);
+    memset(limits->memory, 1, bytes);
+    limits->memory_bytes = bytes;
+}
+
+static double stream_measure(struct bench_limits *limits, size_t bytes)
+{
+    uint32_t count;
+    double best = 0;
+    const struct stream_row *rows = stream_rows(&count);
+    memory_grow(limits, bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        if (rows[i].isa > limits->isa || !kernel_isa_available(rows[i].isa))
+            continue;
+        struct stream_run run = {limits, &rows[i], bytes, 1};
+        if (bytes < PASS_BYTES)
+            run.passes = (uint32_t)(PASS_BYTES / bytes);
+        const struct bench_time time = bench_measure(stream_call, &run, limits->budget_ms);
+        const double rate = (double)bytes * run.passes * NS_PER_S / time.least_ns;
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+double bench_limits_bandwidth(struct bench_limits *limits, size_t bytes)
+{
+    uint32_t class = 0;
+    while (class + 1 < CLASS_COUNT && (size_t)2 << (CLASS_BITS_MIN + class) <= bytes &&
+           (size_t)1 << (CLASS_BITS_MIN + class) <= 4 * bench_cache_bytes())
+        class ++;
+    if (limits->bandwidth[class] == 0)
+        limits->bandwidth[class] = stream_measure(limits, (size_t)1 << (CLASS_BITS_MIN + class));
+    return limits->bandwidth[class];
+}
+
+double bench_limits_memory(struct bench_limits *limits)
+{
+    return bench_limits_bandwidth(limits, SIZE_MAX);
+}
+
+struct bench_roof bench_limits_roof(struct bench_limits *limits, enum peak_arithmetic arithmetic,
+                                    double operations, double bytes, size_t footprint)
+{
+    struct bench_roof roof = {
+        .operations = bench_limits_arithmetic(limits, arithmetic, NULL),
+        .bytes = bench_limits_bandwidth(limits, footprint),
+    };
+    const double compute = operations / roof.operations, memory = bytes / roof.bytes;
+    roof.compute = compute > memory;
+    roof.seconds = roof.compute ? compute : memory;
+    return roof;
+}
+
+enum status bench_isa(const char *name, enum kernel_isa *isa_out, struct error *error)
+{
+    if (name == NULL || name[0] == '\0') {
+        *isa_out = kernel_isa_best();
+        return STATUS_OK;
+    }
+    enum kernel_isa isa;
+    if (!kernel_isa_parse(name, &isa) || !kernel_isa_available(isa))
+        return error_set(error, STATUS_UNSUPPORTED,
+                         "--isa is '%s', which %s; the best here is '%s'", name,
+                         kernel_isa_parse(name, &isa) ? "this CPU lacks" : "is not known",
+                         kernel_isa_name(kernel_isa_best()));
+    *isa_out = isa;
+    return STATUS_OK;
+}
