@@ -12,6 +12,7 @@ static void cpu_destroy(struct backend *backend)
     struct backend_cpu *cpu = backend_cpu_of(backend);
     memory_release(cpu->activations);
     memory_release(cpu->attention_scratch);
+    memory_release(cpu->matmul_scratch);
     free(cpu);
 }
 
@@ -78,7 +79,7 @@ static enum status choose_isa(const char *name, enum kernel_isa *isa_out, struct
 /* The version changes with any order of summation or constant of README.md. */
 static void name_profile(struct backend_cpu *cpu)
 {
-    snprintf(cpu->base.profile, sizeof(cpu->base.profile), "v1 act=%s attn=%d/%d kv=k16v16",
+    snprintf(cpu->base.profile, sizeof(cpu->base.profile), "v2 act=%s attn=%d/%d kv=k16v16",
              cpu->mode == ACTIVATION_F32 ? "f32" : "int8g32,bf16", ATTENTION_BLOCK,
              ATTENTION_SEGMENT);
     cpu->base.profile_id = hash64(cpu->base.profile, strlen(cpu->base.profile), 0);
@@ -93,14 +94,18 @@ static enum status allocate_scratch(struct backend_cpu *cpu, struct error *error
     cpu->activation_values = (size_t)limits->rows * limits->width;
     /* bf16 is the larger form; a row of odd K has one element more. */
     const size_t activation_bytes = (cpu->activation_values + limits->rows) * sizeof(uint16_t);
+    cpu->matmul_scratch_bytes = matmul_scratch_bytes(limits->width);
+    const size_t matmul_bytes = cpu->matmul_scratch_bytes * team_count(cpu->team);
     cpu->attention_scratch_bytes = (attention_scratch_bytes(limits->head_dim) + 63) / 64 * 64;
     const size_t attention_bytes = cpu->attention_scratch_bytes * team_count(cpu->team);
     cpu->activations = memory_allocate(activation_bytes);
     cpu->attention_scratch = memory_allocate(attention_bytes);
-    if (!cpu->activations || !cpu->attention_scratch)
+    cpu->matmul_scratch = memory_allocate(matmul_bytes);
+    if (!cpu->activations || !cpu->attention_scratch || !cpu->matmul_scratch)
         return error_set(error, STATUS_NO_MEMORY,
                          "There is no memory for the scratch of %u rows by %u (%zu bytes)",
-                         limits->rows, limits->width, activation_bytes + attention_bytes);
+                         limits->rows, limits->width,
+                         activation_bytes + attention_bytes + matmul_bytes);
     return STATUS_OK;
 }
 

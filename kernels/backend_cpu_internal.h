@@ -21,6 +21,9 @@ struct backend_cpu {
     /* Activations of the running product in the form its weights want; sized from limits. */
     uint8_t *activations;
     size_t activation_values; /* limits.rows * limits.width */
+    /* matmul_scratch_bytes(limits.width) for every member of the team. */
+    uint8_t *matmul_scratch;
+    size_t matmul_scratch_bytes; /* of one member */
     /* attention_scratch_bytes() for every member of the team. */
     uint8_t *attention_scratch;
     size_t attention_scratch_bytes; /* of one member */
@@ -29,8 +32,8 @@ struct backend_cpu {
 struct weight {
     enum weight_kind kind;
     uint32_t n, k;
+    bool half_scales;
     uint32_t rows_filled; /* n before the first use */
-    size_t bytes;
     uint8_t *panels;
 };
 

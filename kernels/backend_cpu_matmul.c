@@ -85,14 +85,12 @@ static void prepare_rows(const struct matmul_job *job, size_t first, size_t end)
                                                         first * padded});
         return;
     }
-    const size_t at = first * (k / WEIGHT_GROUP);
-    kernels->quantize_i8(
-        &(struct quantize_task){.x = x,
-                                .rows = rows,
-                                .k = k,
-                                .q = (int8_t *)job->cpu->activations + first * k,
-                                .scale = (float *)(uintptr_t)job->task.x_scale + at,
-                                .sum = (int32_t *)(uintptr_t)job->task.x_sum + at});
+    kernels->quantize_i8(&(struct quantize_task){
+        .x = x,
+        .rows = rows,
+        .k = k,
+        .out = (struct quantized_group *)(void *)job->cpu->activations + first * (k / WEIGHT_GROUP),
+    });
 }
 
 static void matmul_member(void *arg, uint32_t index, uint32_t count)
@@ -108,6 +106,8 @@ static void matmul_member(void *arg, uint32_t index, uint32_t count)
     }
     const uint32_t panels = panel_count(job->task.n);
     struct matmul_task task = job->task;
+    if (matmul_scratch_bytes(task.k) <= job->cpu->matmul_scratch_bytes)
+        task.scratch = job->cpu->matmul_scratch + index * job->cpu->matmul_scratch_bytes;
     for (;;) {
         task.panel_first =
             atomic_fetch_add_explicit(&job->next_panel, job->piece_panels, memory_order_relaxed);
@@ -127,21 +127,6 @@ static uint32_t piece_panels(uint32_t panels, uint32_t members)
     return piece > PIECE_PANELS ? piece : PIECE_PANELS;
 }
 
-/* Points the task at the scratch that prepare_rows fills. */
-static void place_activations(struct matmul_job *job)
-{
-    struct backend_cpu *cpu = job->cpu;
-    const size_t values = (size_t)job->task.rows * job->task.k;
-    CHECK(values <= cpu->activation_values);
-    job->task.x = cpu->activations;
-    if (job->form != FORM_I8)
-        return;
-    /* values is a multiple of 32, so both arrays are aligned. */
-    float *scale = (float *)(void *)(cpu->activations + values);
-    job->task.x_scale = scale;
-    job->task.x_sum = (const int32_t *)(void *)(scale + values / WEIGHT_GROUP);
-}
-
 void cpu_matmul(struct backend *backend, const struct matmul_args *args)
 {
     struct backend_cpu *cpu = backend_cpu_of(backend);
@@ -159,6 +144,7 @@ void cpu_matmul(struct backend *backend, const struct matmul_args *args)
                  .x = device_floats(args->x),
                  .bias = device_floats(args->bias),
                  .out = device_floats(args->out),
+                 .half_scales = weight->half_scales,
                  .rows = args->rows,
                  .accumulate = args->accumulate},
     };
@@ -167,7 +153,8 @@ void cpu_matmul(struct backend *backend, const struct matmul_args *args)
     job.piece_panels = piece_panels(panel_count(weight->n), team_count(cpu->team));
     const size_t values = (size_t)args->rows * weight->k;
     if (job.form != FORM_F32) {
-        place_activations(&job);
+        CHECK(values <= cpu->activation_values);
+        job.task.x = cpu->activations;
         job.prepare = values >= TEAM_ELEMENTS && args->rows > 1;
         if (!job.prepare)
             prepare_rows(&job, 0, args->rows);

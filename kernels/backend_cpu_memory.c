@@ -87,7 +87,8 @@ enum status cpu_weight_create(struct backend *backend, enum weight_kind kind, ui
         return error_set(error, STATUS_INVALID,
                          "A quantised weight has %u inputs, which is no multiple of %d", k,
                          WEIGHT_GROUP);
-    const size_t bytes = panel_count(n) * panel_bytes(kind, k);
+    /* Room for scales as floats; untouched, the difference stays with the system. */
+    const size_t bytes = panel_count(n) * panel_bytes(kind, false, k);
     struct weight *weight = calloc(1, sizeof(*weight));
     uint8_t *panels = memory_allocate(bytes);
     if (!weight || !panels) {
@@ -96,7 +97,8 @@ enum status cpu_weight_create(struct backend *backend, enum weight_kind kind, ui
         return error_set(error, STATUS_NO_MEMORY,
                          "There is no memory for a weight of %u x %u (%zu bytes)", n, k, bytes);
     }
-    *weight = (struct weight){.kind = kind, .n = n, .k = k, .bytes = bytes, .panels = panels};
+    *weight = (struct weight){
+        .kind = kind, .n = n, .k = k, .half_scales = weight_kind_grouped(kind), .panels = panels};
     *out = weight;
     return STATUS_OK;
 }
@@ -108,7 +110,13 @@ void cpu_weight_fill(struct backend *backend, struct weight *weight, uint32_t fi
     CHECK(first_row <= weight->n && row_count <= weight->n - first_row);
     CHECK(first_row % PIECE == 0);
     CHECK(row_count % PIECE == 0 || first_row + row_count == weight->n);
-    weight_pack(weight->kind, weight->k, weight->panels, first_row, row_count, rows);
+    if (weight->half_scales &&
+        !weight_scales_are_halves(weight->kind, weight->k, row_count, rows)) {
+        weight_scales_widen(weight->kind, weight->k, weight->panels, panel_count(weight->n));
+        weight->half_scales = false;
+    }
+    weight_pack(weight->kind, weight->half_scales, weight->k, weight->panels, first_row, row_count,
+                rows);
     weight->rows_filled += row_count;
 }
 
@@ -122,5 +130,5 @@ void cpu_weight_release(struct backend *backend, struct weight *weight)
 
 size_t cpu_weight_bytes(const struct weight *weight)
 {
-    return weight->bytes;
+    return panel_count(weight->n) * panel_bytes(weight->kind, weight->half_scales, weight->k);
 }

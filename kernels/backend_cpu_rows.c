@@ -76,7 +76,11 @@ void cpu_embed(struct backend *backend, const struct weight *weight, const int32
         CHECK(ids[i] >= 0 && (uint32_t)ids[i] < weight->n);
     struct embed_job job = {
         .kernel = embed_for(&cpu->kernels, weight->kind),
-        .task = {.panels = weight->panels, .k = weight->k, .ids = ids, .out = device_floats(out)},
+        .task = {.panels = weight->panels,
+                 .k = weight->k,
+                 .half_scales = weight->half_scales,
+                 .ids = ids,
+                 .out = device_floats(out)},
     };
     backend_cpu_run_rows(cpu, rows, (size_t)rows * weight->k, embed_rows, &job);
 }

@@ -7,10 +7,23 @@ REF_INLINE void embed_rows(const struct embed_task *task, enum weight_kind kind)
 {
     for (size_t row = 0; row < task->rows; row++) {
         const uint32_t id = (uint32_t)task->ids[row];
-        const uint8_t *panel = task->panels + id / PANEL_ROWS * panel_bytes(kind, task->k);
+        const uint32_t lane = id % PANEL_ROWS;
+        const uint8_t *panel =
+            task->panels + id / PANEL_ROWS * panel_bytes(kind, task->half_scales, task->k);
         float *out = task->out + row * task->k;
-        for (uint32_t i = 0; i < task->k; i++)
-            out[i] = panel_value(kind, panel, i, id % PANEL_ROWS);
+        float scales[2 * PANEL_ROWS];
+        for (uint32_t i = 0; i < task->k; i++) {
+            if (!weight_kind_grouped(kind)) {
+                out[i] = panel_value(kind, panel, i, lane);
+                continue;
+            }
+            const uint32_t g = i / WEIGHT_GROUP;
+            if (i % WEIGHT_GROUP == 0)
+                panel_scales_load(kind, task->half_scales, panel, task->k, g, scales);
+            const uint8_t *group = panel + g * panel_group_bytes(kind);
+            out[i] = panel_scaled(kind, scales, lane,
+                                  panel_group_value(kind, group, i % WEIGHT_GROUP, lane));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #ifndef BATON_KERNELS_FLOAT_BITS_H
 #define BATON_KERNELS_FLOAT_BITS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -44,6 +45,42 @@ static inline uint16_t bf16_from_float_flushed(float value)
     if ((bits & 0x7f800000) == 0)
         return (uint16_t)((bits >> 16) & 0x8000);
     return bf16_from_float(value);
+}
+
+/* IEEE half precision, denormals included: every value of it is a normal float. */
+static inline float float_from_half(uint16_t value)
+{
+    const uint32_t sign = (uint32_t)(value & 0x8000) << 16;
+    const uint32_t exponent = (value >> 10) & 31;
+    const uint32_t mantissa = value & 0x3ffu;
+    if (exponent == 0) {
+        const float magnitude = (float)mantissa * 0x1p-24f;
+        return sign ? -magnitude : magnitude;
+    }
+    const uint32_t biased = exponent == 31 ? 255 : exponent + 112;
+    return float_from_bits(sign | biased << 23 | mantissa << 13);
+}
+
+/* The half that is exactly this float, any NaN for a NaN; false if there is none. */
+static inline bool half_from_float(float value, uint16_t *half_out)
+{
+    const uint32_t bits = float_bits(value);
+    const uint32_t magnitude = bits & 0x7fffffff;
+    uint32_t half;
+    if (magnitude >= 0x7f800000) { /* infinity, NaN */
+        half = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
+    } else if (magnitude >= 0x38800000) { /* from 2^-14: a normal half */
+        half = (magnitude >> 13) - (112u << 10);
+        if (magnitude & 0x1fff || half >= 0x7c00)
+            return false;
+    } else { /* a multiple of 2^-24 */
+        const float units = float_from_bits(magnitude) * 0x1p24f;
+        half = (uint32_t)units;
+        if ((float)half != units)
+            return false;
+    }
+    *half_out = (uint16_t)(half | (bits >> 16 & 0x8000));
+    return true;
 }
 
 /* Round to nearest even integer, for |value| < 2^22. */

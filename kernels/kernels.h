@@ -16,13 +16,20 @@
 /* Instruction sets in the order of the ladder; `ref` is plain C for any CPU. */
 enum kernel_isa { KERNEL_ISA_ref, KERNEL_ISA_avx2, KERNEL_ISA_avx512vnni, KERNEL_ISA_COUNT };
 
+/* 32 activations as int8 and what a product needs to know of them: one pointer a row for all. */
+struct quantized_group {
+    int8_t q[WEIGHT_GROUP]; /* in [-127, 127] */
+    float scale;            /* NaN where the group holds NaN or Inf */
+    float scaled_sum;       /* scale * (sum of q), for weights with an offset */
+    int32_t start;          /* -128 times the sum of q, for weights stored as q + 128 */
+    int32_t unused;         /* 0 */
+};
+
 /* Activations x [T][K] become int8 by groups of 32 (K a multiple of 32). */
 struct quantize_task {
     const float *x; /* [rows][k] */
     uint32_t rows, k;
-    int8_t *q;    /* [rows][k], in [-127, 127] */
-    float *scale; /* [rows][k / 32]; NaN where the group holds NaN or Inf */
-    int32_t *sum; /* [rows][k / 32], of q */
+    struct quantized_group *out; /* [rows][k / 32] */
 };
 typedef void quantize_kernel(const struct quantize_task *task);
 
@@ -38,21 +45,23 @@ typedef void round_kernel(const struct round_task *task);
 struct matmul_task {
     const uint8_t *panels; /* panel 0 */
     uint32_t n, k;
-    const void *x;        /* float [rows][k], int8 [rows][k] or bf16 [rows][k even]: the slot's */
-    const float *x_scale; /* int8 only: [rows][k / 32] */
-    const int32_t *x_sum; /* int8 only: [rows][k / 32] */
-    const float *bias;    /* [n] or NULL */
-    float *out;           /* [rows][n] */
+    const void *x;     /* float [rows][k], bf16 [rows][k even] or quantized_group [rows][k / 32] */
+    const float *bias; /* [n] or NULL */
+    float *out;        /* [rows][n] */
     uint32_t rows;
-    bool accumulate; /* out + (sum + bias) */
+    bool half_scales; /* of the weight */
+    bool accumulate;  /* out + (sum + bias) */
     uint32_t panel_first, panel_end;
+    void *scratch; /* matmul_scratch_bytes(k), 64-byte aligned, or NULL: slower, the same bits */
 };
+size_t matmul_scratch_bytes(uint32_t k);
 typedef void matmul_kernel(const struct matmul_task *task);
 
 /* Rows `ids` of a packed weight as floats. */
 struct embed_task {
     const uint8_t *panels;
     uint32_t k;
+    bool half_scales;
     const int32_t *ids; /* [rows] */
     uint32_t rows;
     float *out; /* [rows][k] */

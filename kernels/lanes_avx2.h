@@ -23,6 +23,14 @@ AVX2_INLINE __m256i broadcast_quad(const void *p)
     return _mm256_set1_epi32(quad);
 }
 
+/* Eight scales, halves or floats; index counts from the start of the group's. */
+AVX2_INLINE __m256 load_scales(const bool half_scales, const void *scales, uint32_t index)
+{
+    return half_scales ? _mm256_cvtph_ps(
+                             _mm_loadu_si128((const __m128i *)((const uint16_t *)scales + index)))
+                       : _mm256_loadu_ps((const float *)scales + index);
+}
+
 /* The two bf16 values of every 32-bit lane as floats. */
 AVX2_INLINE __m256 bf16_even(__m256i pairs)
 {

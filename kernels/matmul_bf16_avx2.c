@@ -9,7 +9,7 @@ AVX2_INLINE void matmul_tile(const struct matmul_task *task, const uint32_t rows
                              uint32_t row)
 {
     const size_t pairs = ((size_t)task->k + 1) / 2;
-    const uint8_t *w = task->panels + panel * panel_bytes(WEIGHT_BF16, task->k);
+    const uint8_t *w = task->panels + panel * panel_bytes(WEIGHT_BF16, false, task->k);
     const uint16_t *x = (const uint16_t *)task->x + row * pairs * 2;
     __m256 sums[TILE_ROWS][2];
     UNROLL for (uint32_t r = 0; r < rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();

@@ -12,7 +12,8 @@ REF_INLINE void matmul_tile(const struct matmul_task *task, uint32_t panel, uint
 {
     const uint32_t pairs = (task->k + 1) / 2;
     const uint16_t *w =
-        (const uint16_t *)(const void *)(task->panels + panel * panel_bytes(WEIGHT_BF16, task->k));
+        (const uint16_t *)(const void *)(task->panels +
+                                         panel * panel_bytes(WEIGHT_BF16, false, task->k));
     const uint16_t *x = (const uint16_t *)task->x + (size_t)row_first * pairs * 2;
     float sums[TILE_ROWS][PANEL_ROWS] = {{0}};
     for (size_t pair = 0; pair < pairs; pair++, w += PANEL_ROWS * 2) {

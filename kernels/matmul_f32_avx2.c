@@ -7,21 +7,22 @@ enum { TILE_ROWS = 6, TILE_ROWS_WIDENED = 4 };
 
 /* Eight lanes of a grouped kind: byte `index` of every 32-bit lane, scaled. */
 AVX2_INLINE __m256 widen_q8(const enum weight_kind kind, __m256i quads, uint32_t index,
-                            const float *scale)
+                            __m256 scale, __m256 offset)
 {
     const __m256i top = _mm256_slli_epi32(quads, (int)(24 - 8 * index));
     const __m256 q = _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
-    const __m256 s = _mm256_loadu_ps(scale);
-    return weight_kind_offset(kind) ? _mm256_fmadd_ps(s, q, _mm256_loadu_ps(scale + PANEL_ROWS))
-                                    : _mm256_mul_ps(s, q);
+    return weight_kind_offset(kind) ? _mm256_fmadd_ps(scale, q, offset) : _mm256_mul_ps(scale, q);
 }
 
 /* Eight lanes of quad `quad` of a group, as bytes. */
 AVX2_INLINE __m256i group_quad(const enum weight_kind kind, const uint8_t *group, uint32_t quad,
                                uint32_t half)
 {
-    if (!weight_kind_nibbles(kind))
-        return load_bytes(group + quad * PANEL_VECTOR_BYTES + half * 32);
+    if (!weight_kind_nibbles(kind)) {
+        const __m256i bytes = load_bytes(group + quad * PANEL_VECTOR_BYTES + half * 32);
+        return kind == WEIGHT_Q8 ? _mm256_xor_si256(bytes, _mm256_set1_epi8((char)PANEL_Q8_BIAS))
+                                 : bytes;
+    }
     __m256i bytes = load_bytes(group + quad % 4 * PANEL_VECTOR_BYTES + half * 32);
     if (quad >= 4)
         bytes = _mm256_srli_epi16(bytes, 4);
@@ -63,17 +64,25 @@ AVX2_INLINE void sum_bf16(const uint32_t rows, const uint8_t *panel, const float
                   sums);
 }
 
-AVX2_INLINE void sum_grouped(const enum weight_kind kind, const uint32_t rows, const uint8_t *group,
-                             const float *x, uint32_t k, __m256 sums[][2])
+AVX2_INLINE void sum_grouped(const enum weight_kind kind, const bool half, const uint32_t rows,
+                             const uint8_t *panel, const float *x, uint32_t k, __m256 sums[][2])
 {
-    for (uint32_t i = 0; i < k; i += WEIGHT_GROUP, group += panel_group_bytes(kind)) {
-        const float *scale = panel_group_scale(kind, group);
+    const uint8_t *group = panel;
+    const uint8_t *scales = panel_scales(kind, half, panel, k, 0);
+    for (uint32_t i = 0; i < k; i += WEIGHT_GROUP, group += panel_group_bytes(kind),
+                  scales += panel_scale_bytes(kind, half)) {
+        const __m256 scale[2] = {load_scales(half, scales, 0), load_scales(half, scales, 8)};
+        __m256 offset[2] = {scale[0], scale[1]}; /* not used by the kinds without */
+        if (weight_kind_offset(kind)) {
+            offset[0] = load_scales(half, scales, PANEL_ROWS);
+            offset[1] = load_scales(half, scales, PANEL_ROWS + 8);
+        }
         for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++) {
             const __m256i low = group_quad(kind, group, quad, 0);
             const __m256i high = group_quad(kind, group, quad, 1);
-            UNROLL for (uint32_t index = 0; index < 4; index++)
-                add_input(rows, x + i + quad * 4 + index, k, widen_q8(kind, low, index, scale),
-                          widen_q8(kind, high, index, scale + 8), sums);
+            UNROLL for (uint32_t index = 0; index < 4; index++) add_input(
+                rows, x + i + quad * 4 + index, k, widen_q8(kind, low, index, scale[0], offset[0]),
+                widen_q8(kind, high, index, scale[1], offset[1]), sums);
         }
     }
 }
@@ -81,7 +90,7 @@ AVX2_INLINE void sum_grouped(const enum weight_kind kind, const uint32_t rows, c
 AVX2_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_kind kind,
                              const uint32_t rows, uint32_t panel, uint32_t row)
 {
-    const uint8_t *packed = task->panels + panel * panel_bytes(kind, task->k);
+    const uint8_t *packed = task->panels + panel * panel_bytes(kind, task->half_scales, task->k);
     const float *x = (const float *)task->x + (size_t)row * task->k;
     __m256 sums[TILE_ROWS][2];
     UNROLL for (uint32_t r = 0; r < rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
@@ -89,8 +98,10 @@ AVX2_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_k
         sum_f32(rows, packed, x, task->k, sums);
     else if (kind == WEIGHT_BF16)
         sum_bf16(rows, packed, x, task->k, sums);
+    else if (task->half_scales)
+        sum_grouped(kind, true, rows, packed, x, task->k, sums);
     else
-        sum_grouped(kind, rows, packed, x, task->k, sums);
+        sum_grouped(kind, false, rows, packed, x, task->k, sums);
     UNROLL for (uint32_t r = 0; r < rows; r++)
         matmul_store_avx2(task, row + r, panel, sums[r][0], sums[r][1]);
 }

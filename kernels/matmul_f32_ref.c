@@ -8,13 +8,22 @@ enum { TILE_ROWS = 8 }; /* rows that share one widening of the weights */
 REF_INLINE void matmul_tile(const struct matmul_task *task, enum weight_kind kind, uint32_t panel,
                             uint32_t row_first, uint32_t rows)
 {
-    const uint8_t *packed = task->panels + panel * panel_bytes(kind, task->k);
+    const bool half = task->half_scales;
+    const uint8_t *packed = task->panels + panel * panel_bytes(kind, half, task->k);
     const float *x = (const float *)task->x + (size_t)row_first * task->k;
     float sums[TILE_ROWS][PANEL_ROWS] = {{0}};
+    float scales[2 * PANEL_ROWS];
     for (uint32_t i = 0; i < task->k; i++) {
+        const uint32_t g = i / WEIGHT_GROUP;
+        if (weight_kind_grouped(kind) && i % WEIGHT_GROUP == 0)
+            panel_scales_load(kind, half, packed, task->k, g, scales);
+        const uint8_t *group = packed + g * panel_group_bytes(kind);
         float w[PANEL_ROWS];
         for (uint32_t lane = 0; lane < PANEL_ROWS; lane++)
-            w[lane] = panel_value(kind, packed, i, lane);
+            w[lane] = weight_kind_grouped(kind)
+                          ? panel_scaled(kind, scales, lane,
+                                         panel_group_value(kind, group, i % WEIGHT_GROUP, lane))
+                          : panel_value(kind, packed, i, lane);
         for (uint32_t row = 0; row < rows; row++)
             for (uint32_t lane = 0; lane < PANEL_ROWS; lane++)
                 sums[row][lane] = fmaf(w[lane], x[(size_t)row * task->k + i], sums[row][lane]);

@@ -13,14 +13,14 @@ enum { TILE_ROWS = 4 }; /* 8 accumulators; with more, gcc spills */
 #define ADD_NIBBLE_QUAD(rows, w_low, w_high, quad)                                                 \
     UNROLL for (uint32_t r = 0; r < (rows); r++)                                                   \
     {                                                                                              \
-        const __m256i quad_x = broadcast_quad(x + (size_t)r * k + (quad)*4);                       \
+        const __m256i quad_x = broadcast_quad(x[r * groups].q + (quad)*4);                         \
         pairs[r][0] = _mm256_add_epi16(pairs[r][0], _mm256_maddubs_epi16(w_low, quad_x));          \
         pairs[r][1] = _mm256_add_epi16(pairs[r][1], _mm256_maddubs_epi16(w_high, quad_x));         \
     }
 
 /* dots[row][half] of one group. */
-AVX2_INLINE void group_dots_q4(const uint32_t rows, const uint8_t *group, const int8_t *x,
-                               uint32_t k, __m256i dots[][2])
+AVX2_INLINE void group_dots_q4(const uint32_t rows, const uint8_t *group,
+                               const struct quantized_group *x, size_t groups, __m256i dots[][2])
 {
     const __m256i mask = _mm256_set1_epi8(15);
     __m256i pairs[TILE_ROWS][2];
@@ -49,6 +49,8 @@ AVX2_INLINE void group_dots_q4(const uint32_t rows, const uint8_t *group, const 
 
 AVX2_INLINE __m256i dot_q8(const enum weight_kind kind, __m256i w, __m256i x)
 {
+    if (kind == WEIGHT_Q8)
+        w = _mm256_xor_si256(w, _mm256_set1_epi8((char)PANEL_Q8_BIAS));
     const __m256i pairs = kind == WEIGHT_Q8A
                               ? _mm256_maddubs_epi16(w, x)
                               : _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
@@ -56,7 +58,8 @@ AVX2_INLINE __m256i dot_q8(const enum weight_kind kind, __m256i w, __m256i x)
 }
 
 AVX2_INLINE void group_dots_q8(const enum weight_kind kind, const uint32_t rows,
-                               const uint8_t *group, const int8_t *x, uint32_t k, __m256i dots[][2])
+                               const uint8_t *group, const struct quantized_group *x, size_t groups,
+                               __m256i dots[][2])
 {
     UNROLL for (uint32_t r = 0; r < rows; r++) dots[r][0] = dots[r][1] = _mm256_setzero_si256();
     UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++)
@@ -65,72 +68,72 @@ AVX2_INLINE void group_dots_q8(const enum weight_kind kind, const uint32_t rows,
         const __m256i high = load_bytes(group + quad * PANEL_VECTOR_BYTES + 32);
         UNROLL for (uint32_t r = 0; r < rows; r++)
         {
-            const __m256i quad_x = broadcast_quad(x + (size_t)r * k + quad * 4);
+            const __m256i quad_x = broadcast_quad(x[r * groups].q + quad * 4);
             dots[r][0] = _mm256_add_epi32(dots[r][0], dot_q8(kind, low, quad_x));
             dots[r][1] = _mm256_add_epi32(dots[r][1], dot_q8(kind, high, quad_x));
         }
     }
 }
 
-AVX2_INLINE __m256 add_group(const enum weight_kind kind, __m256 sum, __m256i dot,
-                             const float *scale, float x_scale, int32_t x_sum)
+/* Eight lanes from `lane` on. */
+AVX2_INLINE __m256 add_group(const enum weight_kind kind, const bool half, __m256 sum, __m256i dot,
+                             const void *scales, uint32_t lane, const struct quantized_group *x)
 {
-    const __m256 s = _mm256_set1_ps(x_scale);
-    if (kind == WEIGHT_Q4)
-        dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(8 * x_sum)); /* stored as q + 8 */
-    sum = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_loadu_ps(scale), s), _mm256_cvtepi32_ps(dot), sum);
+    if (kind == WEIGHT_Q4) /* stored as q + 8 */
+        dot = _mm256_add_epi32(dot, _mm256_set1_epi32(x->start / (PANEL_Q8_BIAS / PANEL_Q4_BIAS)));
+    const __m256 scale = _mm256_mul_ps(load_scales(half, scales, lane), _mm256_set1_ps(x->scale));
+    sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dot), sum);
     if (!weight_kind_offset(kind))
         return sum;
-    const __m256 offset = _mm256_mul_ps(_mm256_loadu_ps(scale + PANEL_ROWS), s);
-    return _mm256_fmadd_ps(offset, _mm256_set1_ps((float)x_sum), sum);
+    return _mm256_fmadd_ps(load_scales(half, scales, PANEL_ROWS + lane),
+                           _mm256_set1_ps(x->scaled_sum), sum);
 }
 
 AVX2_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_kind kind,
-                             const uint32_t rows, uint32_t panel, uint32_t row)
+                             const bool half, const uint32_t rows, uint32_t panel, uint32_t row)
 {
     const uint32_t k = task->k;
-    const uint32_t groups = k / WEIGHT_GROUP;
-    const uint8_t *group = task->panels + panel * panel_bytes(kind, k);
-    const int8_t *x = (const int8_t *)task->x + (size_t)row * k;
-    const float *x_scale = task->x_scale + (size_t)row * groups;
-    const int32_t *x_sum = task->x_sum + (size_t)row * groups;
+    const size_t groups = k / WEIGHT_GROUP;
+    const uint8_t *group = task->panels + panel * panel_bytes(kind, half, k);
+    const uint8_t *scales = panel_scales(kind, half, group, k, 0);
+    const struct quantized_group *x = (const struct quantized_group *)task->x + row * groups;
     __m256 sums[TILE_ROWS][2];
     UNROLL for (uint32_t r = 0; r < rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
-    for (uint32_t g = 0; g < groups; g++) {
+    for (size_t g = 0; g < groups; g++, x++) {
         __m256i dots[TILE_ROWS][2];
         if (weight_kind_nibbles(kind))
-            group_dots_q4(rows, group, x, k, dots);
+            group_dots_q4(rows, group, x, groups, dots);
         else
-            group_dots_q8(kind, rows, group, x, k, dots);
-        const float *scale = panel_group_scale(kind, group);
+            group_dots_q8(kind, rows, group, x, groups, dots);
         UNROLL for (uint32_t r = 0; r < rows; r++)
         {
-            const size_t at = (size_t)r * groups + g;
-            sums[r][0] = add_group(kind, sums[r][0], dots[r][0], scale, x_scale[at], x_sum[at]);
-            sums[r][1] = add_group(kind, sums[r][1], dots[r][1], scale + 8, x_scale[at], x_sum[at]);
+            const struct quantized_group *of_row = x + r * groups;
+            sums[r][0] = add_group(kind, half, sums[r][0], dots[r][0], scales, 0, of_row);
+            sums[r][1] = add_group(kind, half, sums[r][1], dots[r][1], scales, 8, of_row);
         }
         group += panel_group_bytes(kind);
-        x += WEIGHT_GROUP;
+        scales += panel_scale_bytes(kind, half);
     }
     UNROLL for (uint32_t r = 0; r < rows; r++)
         matmul_store_avx2(task, row + r, panel, sums[r][0], sums[r][1]);
 }
 
-AVX2_INLINE void matmul_panels(const struct matmul_task *task, const enum weight_kind kind)
+AVX2_INLINE void matmul_panels(const struct matmul_task *task, const enum weight_kind kind,
+                               const bool half)
 {
     for (uint32_t panel = task->panel_first; panel < task->panel_end; panel++) {
         uint32_t row = 0;
         for (; row + TILE_ROWS <= task->rows; row += TILE_ROWS)
-            matmul_tile(task, kind, TILE_ROWS, panel, row);
+            matmul_tile(task, kind, half, TILE_ROWS, panel, row);
         switch (task->rows - row) {
         case 3:
-            matmul_tile(task, kind, 3, panel, row);
+            matmul_tile(task, kind, half, 3, panel, row);
             break;
         case 2:
-            matmul_tile(task, kind, 2, panel, row);
+            matmul_tile(task, kind, half, 2, panel, row);
             break;
         case 1:
-            matmul_tile(task, kind, 1, panel, row);
+            matmul_tile(task, kind, half, 1, panel, row);
             break;
         default:
             break;
@@ -138,22 +141,15 @@ AVX2_INLINE void matmul_panels(const struct matmul_task *task, const enum weight
     }
 }
 
-void matmul_i8_q8__avx2_4x16(const struct matmul_task *task)
-{
-    matmul_panels(task, WEIGHT_Q8);
-}
-
-void matmul_i8_q8a__avx2_4x16(const struct matmul_task *task)
-{
-    matmul_panels(task, WEIGHT_Q8A);
-}
-
-void matmul_i8_q4__avx2_4x16(const struct matmul_task *task)
-{
-    matmul_panels(task, WEIGHT_Q4);
-}
-
-void matmul_i8_q4a__avx2_4x16(const struct matmul_task *task)
-{
-    matmul_panels(task, WEIGHT_Q4A);
-}
+#define MATMUL(name, kind)                                                                         \
+    void name(const struct matmul_task *task)                                                      \
+    {                                                                                              \
+        if (task->half_scales)                                                                     \
+            matmul_panels(task, kind, true);                                                       \
+        else                                                                                       \
+            matmul_panels(task, kind, false);                                                      \
+    }
+MATMUL(matmul_i8_q8__avx2_4x16, WEIGHT_Q8)
+MATMUL(matmul_i8_q8a__avx2_4x16, WEIGHT_Q8A)
+MATMUL(matmul_i8_q4__avx2_4x16, WEIGHT_Q4)
+MATMUL(matmul_i8_q4a__avx2_4x16, WEIGHT_Q4A)

@@ -1,37 +1,43 @@
-/* int8 activations times 4- or 8-bit weights with vpdpbusd: 6 rows by two panels (32 outputs).
+/* int8 activations times 4- or 8-bit weights with vpdpbusd: up to 6 rows by two panels (32
+ * outputs).
  *
  * The instruction adds four products of an unsigned and a signed byte to an int32, exactly. Weights
- * are the unsigned side: nibbles and Q8A as they are, Q8 as q + 128; what that (and the q + 8 that
- * Q4 is stored as) adds too much is a multiple of the sum of x, with which the dot product starts.
- * The rows' quads are broadcast from memory by the instruction itself. */
-#include <immintrin.h>
+ * are the unsigned side, as they are stored; what the bias of Q8 and Q4 adds too much is a multiple
+ * of the sum of x, with which the dot product starts.
+ *
+ * Rows are shared out evenly over the passes a pair of panels needs. A pass asks for its share of
+ * the panels that come next: 16 KiB ahead where one pass does all, the next pair where several come
+ * back to the running one. Many rows pay for unpacking: the nibbles of a pair become bytes first,
+ * in the caller's scratch, which stays in the second-level cache. */
+#include "kernels/lanes_avx512.h"
 
-#include "kernels/kernels.h"
-#include "kernels/matmul_epilogue.h"
+enum {
+    TILE_ROWS = 6,
+    TILE_PANELS = 2,
+    PREFETCH_BYTES = 16384,
+    EXPAND_ROWS = 24, /* from here on unpacking once is cheaper than in every pass */
+};
 
-#define AVX512_INLINE static inline __attribute__((always_inline))
-#define UNROLL        _Pragma("GCC unroll 16")
+/* What the compiler would spill with this many accumulators, it keeps for an assembly operand. */
+#define DOT_BYTES(sum, w, x) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x))
 
-/* Decode reads its weights from memory: asked for this far ahead. */
-enum { TILE_ROWS = 6, TILE_PANELS = 2, PREFETCH_BYTES = 16384 };
-
-/* How much larger the unsigned weights are than the true ones. */
-AVX512_INLINE int32_t stored_bias(const enum weight_kind kind)
-{
-    return kind == WEIGHT_Q4 ? 8 : kind == WEIGHT_Q8 ? 128 : 0;
-}
+/* Two panels that follow each other, and how they are asked for. */
+struct pair {
+    const uint8_t *values, *scales;
+    size_t stride;         /* from a panel to the next */
+    size_t ahead;          /* distance of prefetches, 0: none */
+    uint32_t pass, passes; /* group g is asked for in pass g % passes */
+};
 
 /* 16 rows of one quad of inputs as unsigned bytes. */
 AVX512_INLINE __m512i load_quad(const enum weight_kind kind, const uint8_t *group, uint32_t quad)
 {
-    if (weight_kind_nibbles(kind)) {
-        __m512i bytes = _mm512_load_si512(group + (size_t)(quad % 4) * PANEL_VECTOR_BYTES);
-        if (quad >= 4)
-            bytes = _mm512_srli_epi16(bytes, 4);
-        return _mm512_and_si512(bytes, _mm512_set1_epi8(15));
-    }
-    const __m512i bytes = _mm512_load_si512(group + (size_t)quad * PANEL_VECTOR_BYTES);
-    return kind == WEIGHT_Q8 ? _mm512_xor_si512(bytes, _mm512_set1_epi8((char)0x80)) : bytes;
+    if (!weight_kind_nibbles(kind))
+        return _mm512_load_si512(group + (size_t)quad * PANEL_VECTOR_BYTES);
+    __m512i bytes = _mm512_load_si512(group + (size_t)(quad % 4) * PANEL_VECTOR_BYTES);
+    if (quad >= 4)
+        bytes = _mm512_srli_epi16(bytes, 4);
+    return _mm512_and_si512(bytes, _mm512_set1_epi8(15));
 }
 
 AVX512_INLINE __m512i broadcast_quad(const int8_t *x)
@@ -42,135 +48,195 @@ AVX512_INLINE __m512i broadcast_quad(const int8_t *x)
 }
 
 /* The address may lie past the weight: a prefetch of nothing is no fault. */
-AVX512_INLINE void prefetch_group(const enum weight_kind kind, const uint8_t *group)
+AVX512_INLINE void prefetch_group(const enum weight_kind kind, const struct pair *pair,
+                                  const uint32_t panels, const uint8_t *values,
+                                  const uint8_t *scales)
 {
-    const uintptr_t ahead = (uintptr_t)group + PREFETCH_BYTES;
-    UNROLL for (uint32_t line = 0; line < panel_group_bytes(kind); line += 64)
-        _mm_prefetch((const char *)(ahead + line), _MM_HINT_T0);
+    UNROLL for (uint32_t p = 0; p < panels; p++)
+    {
+        const uintptr_t ahead = pair->ahead + p * pair->stride;
+        UNROLL for (uint32_t line = 0; line < panel_group_bytes(kind); line += 64)
+            _mm_prefetch((const char *)((uintptr_t)values + ahead + line), _MM_HINT_T1);
+        _mm_prefetch((const char *)((uintptr_t)scales + ahead), _MM_HINT_T1);
+    }
 }
 
-AVX512_INLINE __m512 add_group(const enum weight_kind kind, __m512 sum, __m512i dot,
-                               const float *scale, __m512 x_scale, __m512 x_sum)
+/* dots[row][panel] of one group. */
+AVX512_INLINE void dot_group(const enum weight_kind kind, const uint32_t rows,
+                             const uint32_t panels, const uint8_t *values, size_t stride,
+                             const struct quantized_group *x, size_t groups,
+                             __m512i dots[][TILE_PANELS])
 {
-    const __m512 t = _mm512_mul_ps(_mm512_load_ps(scale), x_scale);
-    sum = _mm512_fmadd_ps(t, _mm512_cvtepi32_ps(dot), sum);
-    if (!weight_kind_offset(kind))
-        return sum;
-    const __m512 offset = _mm512_mul_ps(_mm512_load_ps(scale + PANEL_ROWS), x_scale);
-    return _mm512_fmadd_ps(offset, x_sum, sum);
-}
-
-AVX512_INLINE void store(const struct matmul_task *task, uint32_t row, uint32_t panel, __m512 sum)
-{
-    const uint32_t first = panel * PANEL_ROWS;
-    const uint32_t lanes = task->n - first < PANEL_ROWS ? task->n - first : PANEL_ROWS;
-    const __mmask16 mask = (__mmask16)((1u << lanes) - 1);
-    float *out = task->out + (size_t)row * task->n + first;
-    if (task->bias)
-        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task->bias + first));
-    if (task->accumulate)
-        sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sum);
-    _mm512_mask_storeu_ps(out, mask, sum);
+    UNROLL for (uint32_t r = 0; r < rows; r++)
+    {
+        __m512i from = _mm512_setzero_si512();
+        if (kind == WEIGHT_Q8)
+            from = _mm512_set1_epi32(x[r * groups].start);
+        else if (kind == WEIGHT_Q4) /* a multiple of 128 becomes one of 8 */
+            from = _mm512_srai_epi32(_mm512_set1_epi32(x[r * groups].start), 4);
+        UNROLL for (uint32_t p = 0; p < panels; p++) dots[r][p] = from;
+    }
+    UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++)
+    {
+        __m512i w[TILE_PANELS];
+        UNROLL for (uint32_t p = 0; p < panels; p++) w[p] =
+            load_quad(kind, values + p * stride, quad);
+        UNROLL for (uint32_t r = 0; r < rows; r++)
+        {
+            const __m512i quad_x = broadcast_quad(x[r * groups].q + quad * 4);
+            UNROLL for (uint32_t p = 0; p < panels; p++) DOT_BYTES(dots[r][p], w[p], quad_x);
+        }
+    }
 }
 
 AVX512_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_kind kind,
-                               const uint32_t rows, const uint32_t panels, uint32_t panel,
-                               uint32_t row)
+                               const bool half, const uint32_t rows, const uint32_t panels,
+                               const struct pair *pair, uint32_t panel, uint32_t row)
 {
-    const uint32_t k = task->k;
-    const uint32_t groups = k / WEIGHT_GROUP;
-    const size_t stride = panel_bytes(kind, k);
-    const uint8_t *group = task->panels + panel * stride;
-    const int8_t *x = (const int8_t *)task->x + (size_t)row * k;
-    const float *x_scale = task->x_scale + (size_t)row * groups;
-    const int32_t *x_sum = task->x_sum + (size_t)row * groups;
+    const size_t groups = task->k / WEIGHT_GROUP;
+    const uint8_t *values = pair->values;
+    const uint8_t *scales = pair->scales;
+    const struct quantized_group *x = (const struct quantized_group *)task->x + row * groups;
+    uint32_t until_ask = pair->ahead ? pair->pass : UINT32_MAX;
     __m512 sums[TILE_ROWS][TILE_PANELS];
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         sums[r][p] = _mm512_setzero_ps();
-    for (uint32_t g = 0; g < groups; g++) {
+    for (size_t g = 0; g < groups; g++, x++) {
         __m512i dots[TILE_ROWS][TILE_PANELS];
-        UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
-            dots[r][p] = _mm512_set1_epi32(-stored_bias(kind) * x_sum[(size_t)r * groups + g]);
-        UNROLL for (uint32_t p = 0; p < panels; p++) prefetch_group(kind, group + p * stride);
-        UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++)
+        if (until_ask-- == 0) {
+            prefetch_group(kind, pair, panels, values, scales);
+            until_ask = pair->passes - 1;
+        }
+        dot_group(kind, rows, panels, values, pair->stride, x, groups, dots);
+        __m512 scale[TILE_PANELS];
+        __m512 offset[TILE_PANELS];
+        UNROLL for (uint32_t p = 0; p < panels; p++)
         {
-            __m512i w[TILE_PANELS];
-            UNROLL for (uint32_t p = 0; p < panels; p++) w[p] =
-                load_quad(kind, group + p * stride, quad);
-            UNROLL for (uint32_t r = 0; r < rows; r++)
-            {
-                const __m512i quad_x = broadcast_quad(x + (size_t)r * k + quad * 4);
-                UNROLL for (uint32_t p = 0; p < panels; p++) dots[r][p] =
-                    _mm512_dpbusd_epi32(dots[r][p], w[p], quad_x);
-            }
+            const uint8_t *from = scales + p * pair->stride;
+            scale[p] = load_scales_avx512(half, from);
+            offset[p] = weight_kind_offset(kind)
+                            ? load_scales_avx512(half, from + panel_scale_bytes(kind, half) / 2)
+                            : scale[p];
         }
         UNROLL for (uint32_t r = 0; r < rows; r++)
         {
-            const __m512 scale = _mm512_set1_ps(x_scale[(size_t)r * groups + g]);
-            const __m512 sum = _mm512_cvtepi32_ps(_mm512_set1_epi32(x_sum[(size_t)r * groups + g]));
-            UNROLL for (uint32_t p = 0; p < panels; p++) sums[r][p] =
-                add_group(kind, sums[r][p], dots[r][p], panel_group_scale(kind, group + p * stride),
-                          scale, sum);
+            const __m512 x_scale = _mm512_set1_ps(x[r * groups].scale);
+            UNROLL for (uint32_t p = 0; p < panels; p++)
+            {
+                sums[r][p] = _mm512_fmadd_ps(_mm512_mul_ps(scale[p], x_scale),
+                                             _mm512_cvtepi32_ps(dots[r][p]), sums[r][p]);
+                if (weight_kind_offset(kind))
+                    sums[r][p] = _mm512_fmadd_ps(
+                        offset[p], _mm512_set1_ps(x[r * groups].scaled_sum), sums[r][p]);
+            }
         }
-        group += panel_group_bytes(kind);
-        x += WEIGHT_GROUP;
+        values += panel_group_bytes(kind);
+        scales += panel_scale_bytes(kind, half);
     }
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
-        store(task, row + r, panel + p, sums[r][p]);
+        matmul_store_avx512(task, row + r, panel + p, sums[r][p]);
 }
 
-AVX512_INLINE void matmul_rows(const struct matmul_task *task, const enum weight_kind kind,
-                               const uint32_t panels, uint32_t panel)
+/* All rows through one pair (or the last single panel), in passes of 1 to 6. */
+AVX512_INLINE void matmul_pair(const struct matmul_task *task, const enum weight_kind kind,
+                               const bool half, const uint32_t panels, struct pair *pair,
+                               uint32_t panel)
 {
     uint32_t row = 0;
-    for (; row + TILE_ROWS <= task->rows; row += TILE_ROWS)
-        matmul_tile(task, kind, TILE_ROWS, panels, panel, row);
-    switch (task->rows - row) {
-    case 5:
-        matmul_tile(task, kind, 5, panels, panel, row);
-        break;
-    case 4:
-        matmul_tile(task, kind, 4, panels, panel, row);
-        break;
-    case 3:
-        matmul_tile(task, kind, 3, panels, panel, row);
-        break;
-    case 2:
-        matmul_tile(task, kind, 2, panels, panel, row);
-        break;
-    case 1:
-        matmul_tile(task, kind, 1, panels, panel, row);
-        break;
-    default:
-        break;
+    for (pair->pass = 0; pair->pass < pair->passes; pair->pass++) {
+        const uint32_t left = pair->passes - pair->pass;
+        const uint32_t rows = (task->rows - row + left - 1) / left;
+        switch (rows) {
+        case 6:
+            matmul_tile(task, kind, half, 6, panels, pair, panel, row);
+            break;
+        case 5:
+            matmul_tile(task, kind, half, 5, panels, pair, panel, row);
+            break;
+        case 4:
+            matmul_tile(task, kind, half, 4, panels, pair, panel, row);
+            break;
+        case 3:
+            matmul_tile(task, kind, half, 3, panels, pair, panel, row);
+            break;
+        case 2:
+            matmul_tile(task, kind, half, 2, panels, pair, panel, row);
+            break;
+        default:
+            matmul_tile(task, kind, half, 1, panels, pair, panel, row);
+            break;
+        }
+        row += rows;
     }
 }
 
-AVX512_INLINE void matmul_panels(const struct matmul_task *task, const enum weight_kind kind)
+/* Nibbles become the bytes of Q8 or Q8A, scales become floats. */
+AVX512_INLINE void expand_panel(const enum weight_kind kind, const bool half, uint32_t groups,
+                                const uint8_t *values, const uint8_t *scales, uint8_t *out)
 {
-    uint32_t panel = task->panel_first;
-    for (; panel + TILE_PANELS <= task->panel_end; panel += TILE_PANELS)
-        matmul_rows(task, kind, TILE_PANELS, panel);
-    if (panel < task->panel_end)
-        matmul_rows(task, kind, 1, panel);
+    const __m512i bias = _mm512_set1_epi8(kind == WEIGHT_Q4 ? PANEL_Q8_BIAS - PANEL_Q4_BIAS : 0);
+    for (uint32_t g = 0; g < groups; g++, values += PANEL_Q4_BYTES, out += PANEL_Q8_BYTES) {
+        UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++) _mm512_store_si512(
+            out + quad * PANEL_VECTOR_BYTES, _mm512_add_epi8(load_quad(kind, values, quad), bias));
+        _mm_prefetch((const char *)((uintptr_t)values + PREFETCH_BYTES), _MM_HINT_T1);
+        _mm_prefetch((const char *)((uintptr_t)values + PREFETCH_BYTES + 64), _MM_HINT_T1);
+        _mm_prefetch((const char *)((uintptr_t)values + PREFETCH_BYTES + 128), _MM_HINT_T1);
+        _mm_prefetch((const char *)((uintptr_t)values + PREFETCH_BYTES + 192), _MM_HINT_T1);
+    }
+    const size_t vectors = groups * panel_scale_count(kind) / PANEL_ROWS;
+    for (size_t i = 0; i < vectors; i++)
+        _mm512_store_ps(out + i * PANEL_VECTOR_BYTES,
+                        load_scales_avx512(half, scales + i * PANEL_ROWS * (half ? 2 : 4)));
 }
 
-void matmul_i8_q8__avx512vnni_6x32(const struct matmul_task *task)
+AVX512_INLINE void matmul_panels(const struct matmul_task *task, const enum weight_kind kind,
+                                 const bool half)
 {
-    matmul_panels(task, WEIGHT_Q8);
+    const enum weight_kind wide = kind == WEIGHT_Q4 ? WEIGHT_Q8 : WEIGHT_Q8A;
+    const uint32_t groups = task->k / WEIGHT_GROUP;
+    const size_t stride = panel_bytes(kind, half, task->k);
+    const bool expand = weight_kind_nibbles(kind) && task->rows > EXPAND_ROWS && task->scratch;
+    const size_t wide_stride = panel_bytes(wide, false, task->k);
+    uint32_t panels = TILE_PANELS;
+    for (uint32_t panel = task->panel_first; panel < task->panel_end; panel += panels) {
+        if (task->panel_end - panel < TILE_PANELS)
+            panels = 1;
+        const uint8_t *packed = task->panels + panel * stride;
+        struct pair pair = {.values = packed,
+                            .scales = panel_scales(kind, half, packed, task->k, 0),
+                            .stride = stride,
+                            .passes = (task->rows + TILE_ROWS - 1) / TILE_ROWS};
+        pair.ahead = pair.passes == 1 ? PREFETCH_BYTES : panels * stride;
+        if (expand) {
+            uint8_t *out = task->scratch;
+            for (uint32_t p = 0; p < panels; p++)
+                expand_panel(kind, half, groups, packed + p * stride, pair.scales + p * stride,
+                             out + p * wide_stride);
+            pair.values = out;
+            pair.scales = panel_scales(wide, false, out, task->k, 0);
+            pair.stride = wide_stride;
+            pair.ahead = 0;
+        }
+        if (expand && panels == TILE_PANELS)
+            matmul_pair(task, wide, false, TILE_PANELS, &pair, panel);
+        else if (expand)
+            matmul_pair(task, wide, false, 1, &pair, panel);
+        else if (panels == TILE_PANELS)
+            matmul_pair(task, kind, half, TILE_PANELS, &pair, panel);
+        else
+            matmul_pair(task, kind, half, 1, &pair, panel);
+    }
 }
 
-void matmul_i8_q8a__avx512vnni_6x32(const struct matmul_task *task)
-{
-    matmul_panels(task, WEIGHT_Q8A);
-}
-
-void matmul_i8_q4__avx512vnni_6x32(const struct matmul_task *task)
-{
-    matmul_panels(task, WEIGHT_Q4);
-}
-
-void matmul_i8_q4a__avx512vnni_6x32(const struct matmul_task *task)
-{
-    matmul_panels(task, WEIGHT_Q4A);
-}
+#define MATMUL(name, kind)                                                                         \
+    void name(const struct matmul_task *task)                                                      \
+    {                                                                                              \
+        if (task->half_scales)                                                                     \
+            matmul_panels(task, kind, true);                                                       \
+        else                                                                                       \
+            matmul_panels(task, kind, false);                                                      \
+    }
+MATMUL(matmul_i8_q8__avx512vnni_6x32, WEIGHT_Q8)
+MATMUL(matmul_i8_q8a__avx512vnni_6x32, WEIGHT_Q8A)
+MATMUL(matmul_i8_q4__avx512vnni_6x32, WEIGHT_Q4)
+MATMUL(matmul_i8_q4a__avx512vnni_6x32, WEIGHT_Q4A)

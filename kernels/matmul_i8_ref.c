@@ -4,6 +4,12 @@
 #include "kernels/matmul_epilogue.h"
 #include "kernels/ref_clones.h"
 
+/* Two panels of nibbles as bytes, with floats for scales. */
+size_t matmul_scratch_bytes(uint32_t k)
+{
+    return 2 * panel_bytes(WEIGHT_Q8A, false, k / WEIGHT_GROUP * WEIGHT_GROUP);
+}
+
 REF_INLINE void group_dots(enum weight_kind kind, const uint8_t *group, const int8_t *x,
                            int32_t dots[PANEL_ROWS])
 {
@@ -18,20 +24,19 @@ REF_INLINE void matmul_row(const struct matmul_task *task, enum weight_kind kind
                            uint32_t row)
 {
     const uint32_t groups = task->k / WEIGHT_GROUP;
-    const uint8_t *group = task->panels + panel * panel_bytes(kind, task->k);
-    const int8_t *x = (const int8_t *)task->x + (size_t)row * task->k;
-    const float *x_scale = task->x_scale + (size_t)row * groups;
-    const int32_t *x_sum = task->x_sum + (size_t)row * groups;
+    const uint8_t *packed = task->panels + panel * panel_bytes(kind, task->half_scales, task->k);
+    const struct quantized_group *x =
+        (const struct quantized_group *)task->x + row * (size_t)groups;
     float sums[PANEL_ROWS] = {0};
-    for (uint32_t g = 0; g < groups; g++, group += panel_group_bytes(kind), x += WEIGHT_GROUP) {
-        const float *scale = panel_group_scale(kind, group);
+    for (uint32_t g = 0; g < groups; g++, x++) {
+        float scale[2 * PANEL_ROWS];
         int32_t dots[PANEL_ROWS];
-        group_dots(kind, group, x, dots);
+        panel_scales_load(kind, task->half_scales, packed, task->k, g, scale);
+        group_dots(kind, packed + g * panel_group_bytes(kind), x->q, dots);
         for (uint32_t lane = 0; lane < PANEL_ROWS; lane++) {
-            sums[lane] = fmaf(scale[lane] * x_scale[g], (float)dots[lane], sums[lane]);
+            sums[lane] = fmaf(scale[lane] * x->scale, (float)dots[lane], sums[lane]);
             if (weight_kind_offset(kind))
-                sums[lane] =
-                    fmaf(scale[PANEL_ROWS + lane] * x_scale[g], (float)x_sum[g], sums[lane]);
+                sums[lane] = fmaf(scale[PANEL_ROWS + lane], x->scaled_sum, sums[lane]);
         }
     }
     matmul_store(task, row, panel, sums);

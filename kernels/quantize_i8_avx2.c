@@ -33,13 +33,12 @@ AVX2_INLINE __m256i scaled_lanes(const float *x, __m256 inverse)
     return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), inverse));
 }
 
-AVX2_INLINE void quantize_group(const float *x, int8_t *q, float *scale, int32_t *sum)
+AVX2_INLINE void quantize_group(const float *x, struct quantized_group *out)
 {
     const uint32_t amax_bits = largest_magnitude_bits(x);
     if (amax_bits < QUANTIZE_SMALLEST_BITS || amax_bits >= FLOAT_INFINITY_BITS) {
-        _mm256_storeu_si256((__m256i *)(void *)q, _mm256_setzero_si256());
-        *scale = amax_bits < QUANTIZE_SMALLEST_BITS ? 0.0f : NAN;
-        *sum = 0;
+        *out = (struct quantized_group){.scale = amax_bits < QUANTIZE_SMALLEST_BITS ? 0.0f : NAN};
+        out->scaled_sum = out->scale;
         return;
     }
     const float amax = float_from_bits(amax_bits);
@@ -48,18 +47,20 @@ AVX2_INLINE void quantize_group(const float *x, int8_t *q, float *scale, int32_t
     const __m256i b = scaled_lanes(x + 8, inverse);
     const __m256i c = scaled_lanes(x + 16, inverse);
     const __m256i d = scaled_lanes(x + 24, inverse);
-    *scale = amax / QUANTIZE_LEVELS;
-    *sum = sum_lanes(_mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d)));
+    out->scale = amax / QUANTIZE_LEVELS;
+    const int32_t sum = sum_lanes(_mm256_add_epi32(_mm256_add_epi32(a, b), _mm256_add_epi32(c, d)));
+    out->scaled_sum = out->scale * (float)sum;
+    out->start = -PANEL_Q8_BIAS * sum;
+    out->unused = 0;
     /* Packing works in 128-bit halves; the permutation puts the quads in order again. */
     const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256((__m256i *)(void *)q, _mm256_permutevar8x32_epi32(packed, order));
+    _mm256_storeu_si256((__m256i *)(void *)out->q, _mm256_permutevar8x32_epi32(packed, order));
 }
 
 void quantize_i8__avx2(const struct quantize_task *task)
 {
     const size_t groups = (size_t)task->rows * (task->k / WEIGHT_GROUP);
     for (size_t group = 0; group < groups; group++)
-        quantize_group(task->x + group * WEIGHT_GROUP, task->q + group * WEIGHT_GROUP,
-                       task->scale + group, task->sum + group);
+        quantize_group(task->x + group * WEIGHT_GROUP, task->out + group);
 }

@@ -6,8 +6,9 @@
 
 #include "kernels/float_bits.h"
 #include "kernels/kernels.h"
+#include "kernels/weight_panel.h"
 
-static void quantize_group(const float *x, int8_t *q, float *scale, int32_t *sum)
+static void quantize_group(const float *x, struct quantized_group *out)
 {
     /* Magnitudes order like their bits, with infinity and then every NaN on top. */
     uint32_t amax_bits = 0;
@@ -18,19 +19,21 @@ static void quantize_group(const float *x, int8_t *q, float *scale, int32_t *sum
     const float amax = float_from_bits(amax_bits);
     const bool finite = amax_bits < FLOAT_INFINITY_BITS;
     const bool zero = amax_bits < QUANTIZE_SMALLEST_BITS;
-    *sum = 0;
-    *scale = zero ? 0.0f : finite ? amax / QUANTIZE_LEVELS : NAN;
     const float inverse = QUANTIZE_LEVELS / amax;
+    int32_t sum = 0;
     for (uint32_t i = 0; i < WEIGHT_GROUP; i++) {
-        q[i] = finite && !zero ? (int8_t)float_round_to_int(x[i] * inverse) : 0;
-        *sum += q[i];
+        out->q[i] = finite && !zero ? (int8_t)float_round_to_int(x[i] * inverse) : 0;
+        sum += out->q[i];
     }
+    out->scale = zero ? 0.0f : finite ? amax / QUANTIZE_LEVELS : NAN;
+    out->scaled_sum = out->scale * (float)sum;
+    out->start = -PANEL_Q8_BIAS * sum;
+    out->unused = 0;
 }
 
 void quantize_i8__ref(const struct quantize_task *task)
 {
     const size_t groups = (size_t)task->rows * (task->k / WEIGHT_GROUP);
     for (size_t group = 0; group < groups; group++)
-        quantize_group(task->x + group * WEIGHT_GROUP, task->q + group * WEIGHT_GROUP,
-                       task->scale + group, task->sum + group);
+        quantize_group(task->x + group * WEIGHT_GROUP, task->out + group);
 }

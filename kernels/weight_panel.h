@@ -5,12 +5,13 @@
  *
  *   F32        [K][16] float
  *   BF16       [ceil(K / 2)][16][2] bf16, pairs of neighbouring inputs
- *   Q8, Q8A    per group of 32: [8 quads][16][4] int8 (inputs 4 * quad … + 3), float scale[16],
- *              for Q8A float offset[16]
+ *   Q8, Q8A    per group of 32: [8 quads][16][4] bytes (inputs 4 * quad … + 3); Q8 stores q + 128
  *   Q4, Q4A    per group of 32: [4][16][4] bytes, the low nibbles quads 0-3, the high nibbles quads
- *              4-7 (Q4 stores q + 8), then scale and offset as above
+ *              4-7; Q4 stores q + 8
  *
- * Every panel and group is a multiple of 64 bytes. */
+ * Behind the values of the four grouped kinds stand their scales, [K / 32][16], for the kinds with
+ * an offset [K / 32]{scale[16], offset[16]}: as halves where every one of the weight is exactly a
+ * half (what most files hold), else as floats. Every panel is a multiple of 64 bytes. */
 #ifndef BATON_KERNELS_WEIGHT_PANEL_H
 #define BATON_KERNELS_WEIGHT_PANEL_H
 
@@ -25,90 +26,121 @@
 enum {
     PANEL_ROWS = 16,
     PANEL_VECTOR_BYTES = 64, /* 16 rows of 4 bytes */
-    PANEL_SCALE_BYTES = 64,
     PANEL_Q8_BYTES = WEIGHT_GROUP * PANEL_ROWS,
     PANEL_Q4_BYTES = WEIGHT_GROUP * PANEL_ROWS / 2,
+    PANEL_Q8_BIAS = 128, /* added to the values of Q8 */
+    PANEL_Q4_BIAS = 8,   /* and of Q4 */
 };
 
-static inline bool weight_kind_grouped(enum weight_kind kind)
+#define PANEL_INLINE static inline __attribute__((always_inline))
+
+PANEL_INLINE bool weight_kind_grouped(enum weight_kind kind)
 {
     return kind >= WEIGHT_Q8;
 }
-static inline bool weight_kind_offset(enum weight_kind kind)
+PANEL_INLINE bool weight_kind_offset(enum weight_kind kind)
 {
     return kind == WEIGHT_Q8A || kind == WEIGHT_Q4A;
 }
-static inline bool weight_kind_nibbles(enum weight_kind kind)
+PANEL_INLINE bool weight_kind_nibbles(enum weight_kind kind)
 {
     return kind == WEIGHT_Q4 || kind == WEIGHT_Q4A;
 }
+PANEL_INLINE int32_t panel_bias(enum weight_kind kind)
+{
+    return kind == WEIGHT_Q8 ? PANEL_Q8_BIAS : kind == WEIGHT_Q4 ? PANEL_Q4_BIAS : 0;
+}
 
-/* Quantised values of one group, without scales. */
-static inline size_t panel_group_values_bytes(enum weight_kind kind)
+/* Quantised values of one group. */
+PANEL_INLINE size_t panel_group_bytes(enum weight_kind kind)
 {
     return weight_kind_nibbles(kind) ? PANEL_Q4_BYTES : PANEL_Q8_BYTES;
 }
-static inline size_t panel_group_bytes(enum weight_kind kind)
+/* Scales (and offsets) of one group: 16 or 32 numbers. */
+PANEL_INLINE size_t panel_scale_count(enum weight_kind kind)
 {
-    return panel_group_values_bytes(kind) + PANEL_SCALE_BYTES +
-           (weight_kind_offset(kind) ? PANEL_SCALE_BYTES : 0);
+    return weight_kind_offset(kind) ? 2 * PANEL_ROWS : PANEL_ROWS;
+}
+PANEL_INLINE size_t panel_scale_bytes(enum weight_kind kind, bool half_scales)
+{
+    return panel_scale_count(kind) * (half_scales ? sizeof(uint16_t) : sizeof(float));
 }
 
-static inline size_t panel_bytes(enum weight_kind kind, uint32_t k)
+PANEL_INLINE size_t panel_bytes(enum weight_kind kind, bool half_scales, uint32_t k)
 {
-    switch (kind) {
-    case WEIGHT_F32:
+    if (kind == WEIGHT_F32)
         return (size_t)k * PANEL_VECTOR_BYTES;
-    case WEIGHT_BF16:
+    if (kind == WEIGHT_BF16)
         return ((size_t)k + 1) / 2 * PANEL_VECTOR_BYTES;
-    default:
-        return (size_t)(k / WEIGHT_GROUP) * panel_group_bytes(kind);
-    }
+    const size_t groups = k / WEIGHT_GROUP;
+    const size_t scales = groups * panel_scale_bytes(kind, half_scales);
+    return groups * panel_group_bytes(kind) +
+           (scales + PANEL_VECTOR_BYTES - 1) / PANEL_VECTOR_BYTES * PANEL_VECTOR_BYTES;
 }
-static inline uint32_t panel_count(uint32_t n)
+PANEL_INLINE uint32_t panel_count(uint32_t n)
 {
     return (n + PANEL_ROWS - 1) / PANEL_ROWS;
 }
 
-/* The stored integer of one lane; input is the index inside the group. */
-static inline __attribute__((always_inline)) int32_t
-panel_group_value(enum weight_kind kind, const uint8_t *group, uint32_t input, uint32_t lane)
+/* The integer of one lane; input is the index inside the group. */
+PANEL_INLINE int32_t panel_group_value(enum weight_kind kind, const uint8_t *group, uint32_t input,
+                                       uint32_t lane)
 {
     const uint32_t quad = input / 4;
     const uint32_t at = lane * 4 + input % 4;
     if (!weight_kind_nibbles(kind))
-        return (int8_t)group[quad * PANEL_VECTOR_BYTES + at];
+        return group[quad * PANEL_VECTOR_BYTES + at] - panel_bias(kind);
     const uint8_t byte = group[(quad % 4) * PANEL_VECTOR_BYTES + at];
-    const int32_t nibble = quad < 4 ? byte & 15 : byte >> 4;
-    return kind == WEIGHT_Q4 ? nibble - 8 : nibble;
+    return (quad < 4 ? byte & 15 : byte >> 4) - panel_bias(kind);
 }
 
-/* Scales (and behind them offsets) of a group, one per lane. */
-static inline const float *panel_group_scale(enum weight_kind kind, const uint8_t *group)
+/* Scales of a group, one per lane, behind them the offsets: halves or floats. */
+PANEL_INLINE const void *panel_scales(enum weight_kind kind, bool half_scales, const uint8_t *panel,
+                                      uint32_t k, uint32_t group)
 {
-    return (const float *)(const void *)(group + panel_group_values_bytes(kind));
+    return panel + k / WEIGHT_GROUP * panel_group_bytes(kind) +
+           group * panel_scale_bytes(kind, half_scales);
+}
+PANEL_INLINE float panel_scale(bool half_scales, const void *scales, size_t index)
+{
+    return half_scales ? float_from_half(((const uint16_t *)scales)[index])
+                       : ((const float *)scales)[index];
+}
+/* All scales and offsets of a group as floats. */
+PANEL_INLINE void panel_scales_load(enum weight_kind kind, bool half_scales, const uint8_t *panel,
+                                    uint32_t k, uint32_t group, float out[2 * PANEL_ROWS])
+{
+    const void *scales = panel_scales(kind, half_scales, panel, k, group);
+    for (uint32_t i = 0; i < panel_scale_count(kind); i++)
+        out[i] = panel_scale(half_scales, scales, i);
 }
 
-/* The weight of one lane as a float: fmaf(scale, q, offset), scale * q, or the stored value. */
-static inline __attribute__((always_inline)) float
-panel_value(enum weight_kind kind, const uint8_t *panel, uint32_t input, uint32_t lane)
+/* A grouped weight as a float: fmaf(scale, q, offset) or scale * q. */
+PANEL_INLINE float panel_scaled(enum weight_kind kind, const float scales[2 * PANEL_ROWS],
+                                uint32_t lane, int32_t q)
+{
+    return weight_kind_offset(kind) ? fmaf(scales[lane], (float)q, scales[PANEL_ROWS + lane])
+                                    : scales[lane] * (float)q;
+}
+
+/* The stored value of a kind without groups. */
+PANEL_INLINE float panel_value(enum weight_kind kind, const uint8_t *panel, uint32_t input,
+                               uint32_t lane)
 {
     if (kind == WEIGHT_F32)
         return ((const float *)(const void *)panel)[(size_t)input * PANEL_ROWS + lane];
-    if (kind == WEIGHT_BF16) {
-        const uint16_t *pairs = (const uint16_t *)(const void *)panel;
-        return float_from_bf16(pairs[((size_t)(input / 2) * PANEL_ROWS + lane) * 2 + input % 2]);
-    }
-    const uint8_t *group = panel + (size_t)(input / WEIGHT_GROUP) * panel_group_bytes(kind);
-    const float q = (float)panel_group_value(kind, group, input % WEIGHT_GROUP, lane);
-    const float *scale = panel_group_scale(kind, group);
-    return weight_kind_offset(kind) ? fmaf(scale[lane], q, scale[PANEL_ROWS + lane])
-                                    : scale[lane] * q;
+    const uint16_t *pairs = (const uint16_t *)(const void *)panel;
+    return float_from_bf16(pairs[((size_t)(input / 2) * PANEL_ROWS + lane) * 2 + input % 2]);
 }
 
+/* Whether every scale and offset of these rows is exactly a half. */
+bool weight_scales_are_halves(enum weight_kind kind, uint32_t k, uint32_t row_count,
+                              const struct weight_rows *rows);
 /* Packs row_count canonical rows that begin at first_row of the matrix (a multiple of PANEL_ROWS)
- * into panels that were zeroed. */
-void weight_pack(enum weight_kind kind, uint32_t k, uint8_t *panels, uint32_t first_row,
-                 uint32_t row_count, const struct weight_rows *rows);
+ * into panels that were zeroed. With half_scales, weight_scales_are_halves. */
+void weight_pack(enum weight_kind kind, bool half_scales, uint32_t k, uint8_t *panels,
+                 uint32_t first_row, uint32_t row_count, const struct weight_rows *rows);
+/* Panels with halves become panels with floats, in place: the memory holds the larger form. */
+void weight_scales_widen(enum weight_kind kind, uint32_t k, uint8_t *panels, uint32_t panel_count);
 
 #endif

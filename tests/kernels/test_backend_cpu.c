@@ -131,10 +131,10 @@ Test(backend_cpu, weight_shapes_are_checked)
                  STATUS_INVALID);
     cr_assert_null(weight);
     ops->weight_release(fixture.backend, NULL);
-    /* Four bits stay four bits: 32 inputs of 16 rows with scales. */
-    cr_assert_eq(ops->weight_create(fixture.backend, WEIGHT_Q4, 16, 32, &weight, &error),
+    /* Four bits stay four bits: 64 inputs of 16 rows, with two scales a row in halves. */
+    cr_assert_eq(ops->weight_create(fixture.backend, WEIGHT_Q4, 16, 64, &weight, &error),
                  STATUS_OK);
-    cr_assert_eq(ops->weight_bytes(weight), 16 * 32 / 2 + 16 * sizeof(float));
+    cr_assert_eq(ops->weight_bytes(weight), 16 * 64 / 2 + 16 * 2 * sizeof(uint16_t));
     ops->weight_release(fixture.backend, weight);
     fixture_close(&fixture);
 }

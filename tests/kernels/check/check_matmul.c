@@ -48,6 +48,13 @@ static void find_kind(enum kernel_slot slot, enum weight_kind *kind, enum form *
     CHECK(!"a product without a row in check_matmul.c");
 }
 
+static size_t activation_row_bytes(enum form form, size_t k)
+{
+    return form == FORM_F32    ? k * sizeof(float)
+           : form == FORM_BF16 ? (k + 1) / 2 * 2 * sizeof(uint16_t)
+                               : k / WEIGHT_GROUP * sizeof(struct quantized_group);
+}
+
 /* Activations by the reference quantiser, whose own checker stands in check_rows.c. */
 static void convert_activations(struct product *product)
 {
@@ -60,14 +67,10 @@ static void convert_activations(struct product *product)
             &(struct round_task){.x = product->x, .rows = product->rows, .k = k, .out = out});
         product->task.x = out;
     } else if (product->form == FORM_I8) {
-        int8_t *q = guard_allocate(values);
-        float *scale = guard_allocate(values / WEIGHT_GROUP * sizeof(float));
-        int32_t *sum = guard_allocate(values / WEIGHT_GROUP * sizeof(int32_t));
-        quantize_i8__ref(&(struct quantize_task){
-            .x = product->x, .rows = product->rows, .k = k, .q = q, .scale = scale, .sum = sum});
-        product->task.x = q;
-        product->task.x_scale = scale;
-        product->task.x_sum = sum;
+        struct quantized_group *out = guard_allocate(values / WEIGHT_GROUP * sizeof(*out));
+        quantize_i8__ref(
+            &(struct quantize_task){.x = product->x, .rows = product->rows, .k = k, .out = out});
+        product->task.x = out;
     }
 }
 
@@ -84,7 +87,9 @@ static void make_product(struct check *check, struct product *product, uint32_t 
         .n = n,
         .k = k,
         .rows = rows,
+        .half_scales = product->weight.half_scales,
         .panel_end = panel_count(n),
+        .scratch = guard_allocate(matmul_scratch_bytes(k)),
     };
     if (random_below(&check->random, 2)) {
         float *bias = guard_allocate(n * sizeof(float));
@@ -117,19 +122,14 @@ static void compare_cuts(struct check *check, struct product *product, const flo
     float *whole = make_output(product);
     const uint32_t row = check_pick(check, 0, product->rows - 1);
     const uint32_t panel = check_pick(check, 0, panel_count(n));
-    const size_t element_bytes = product->form == FORM_F32 ? 4 : product->form == FORM_BF16 ? 2 : 1;
-    const uint32_t row_elements = product->form == FORM_BF16 ? (task.k + 1) / 2 * 2 : task.k;
+    const size_t row_bytes = activation_row_bytes(product->form, task.k);
     for (uint32_t part = 0; part < 4; part++) {
         task = product->task;
         const uint32_t first_row = part & 1 ? row : 0;
         task.rows = part & 1 ? product->rows - row : row;
         task.panel_first = part & 2 ? panel : 0;
         task.panel_end = part & 2 ? panel_count(n) : panel;
-        task.x = (const uint8_t *)task.x + first_row * row_elements * element_bytes;
-        if (product->form == FORM_I8) {
-            task.x_scale += first_row * (task.k / WEIGHT_GROUP);
-            task.x_sum += first_row * (task.k / WEIGHT_GROUP);
-        }
+        task.x = (const uint8_t *)task.x + first_row * row_bytes;
         task.out = whole + (size_t)first_row * n;
         kernel(&task);
     }

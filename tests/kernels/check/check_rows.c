@@ -23,23 +23,25 @@ void check_quantize(struct check *check)
             x[i] = rintf(x[i] * 8) / 2; /* many ties */
         struct quantize_task task[2];
         for (int i = 0; i < 2; i++)
-            task[i] = (struct quantize_task){.x = x,
-                                             .rows = rows,
-                                             .k = k,
-                                             .q = guard_allocate(values),
-                                             .scale = guard_allocate(groups * sizeof(float)),
-                                             .sum = guard_allocate(groups * sizeof(int32_t))};
+            task[i] = (struct quantize_task){
+                .x = x, .rows = rows, .k = k, .out = guard_allocate(groups * sizeof(*task->out))};
         ((quantize_kernel *)check->reference)(&task[0]);
         ((quantize_kernel *)check->function)(&task[1]);
-        bytes_equal(check, "q", task[0].q, task[1].q, values);
-        floats_equal(check, "scale", task[0].scale, task[1].scale, 1, groups);
-        bytes_equal(check, "sum", task[0].sum, task[1].sum, groups * sizeof(int32_t));
+        for (size_t g = 0; g < groups; g++) {
+            const struct quantized_group *a = &task[0].out[g];
+            const struct quantized_group *b = &task[1].out[g];
+            bytes_equal(check, "q", a->q, b->q, sizeof(a->q));
+            floats_equal(check, "scale", &a->scale, &b->scale, 1, 1);
+            floats_equal(check, "scaled_sum", &a->scaled_sum, &b->scaled_sum, 1, 1);
+            bytes_equal(check, "start", &a->start, &b->start, 2 * sizeof(a->start));
+        }
         /* scale * q is x to half a step, whoever computed it. */
         for (size_t i = 0; flavour == FLAVOUR_NORMAL && i < values; i++) {
-            const float scale = task[1].scale[i / WEIGHT_GROUP];
-            if (!(fabsf(scale * task[1].q[i] - x[i]) <= 0.5001f * scale))
+            const float scale = task[1].out[i / WEIGHT_GROUP].scale;
+            const float back = scale * task[1].out[i / WEIGHT_GROUP].q[i % WEIGHT_GROUP];
+            if (!(fabsf(back - x[i]) <= 0.5001f * scale))
                 check_fail(check, "x %zu is %g, quantised to %g with step %g", i, (double)x[i],
-                           (double)(scale * task[1].q[i]), (double)scale);
+                           (double)back, (double)scale);
         }
         guards_check(check);
         guards_release();

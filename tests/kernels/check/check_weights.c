@@ -23,6 +23,16 @@ static int8_t random_value(struct check *check, enum weight_kind kind)
     }
 }
 
+/* A half, down to the smallest denormal, that looks like the float. */
+static float nearby_half(float value)
+{
+    const float bounded = fminf(fmaxf(value, -65000.0f), 65000.0f);
+    int exponent;
+    const float mantissa = frexpf(bounded, &exponent);
+    const int bits = exponent < -13 ? 24 + exponent : 11;
+    return isfinite(value) ? ldexpf(rintf(ldexpf(mantissa, bits)), exponent - bits) : value;
+}
+
 static void fill_grouped(struct check *check, struct packed_weight *weight, enum flavour flavour)
 {
     const size_t values = (size_t)weight->n * weight->k;
@@ -34,6 +44,11 @@ static void fill_grouped(struct check *check, struct packed_weight *weight, enum
     float *offset = guard_allocate(groups * sizeof(float));
     fill_floats(check, flavour, scale, groups);
     fill_floats(check, flavour, offset, groups);
+    weight->half_scales = random_below(&check->random, 2);
+    for (size_t i = 0; weight->half_scales && i < groups; i++) {
+        scale[i] = nearby_half(scale[i]);
+        offset[i] = nearby_half(offset[i]);
+    }
     weight->rows.q = q;
     weight->rows.scale = scale;
     weight->rows.offset = weight_kind_offset(weight->kind) ? offset : NULL;
@@ -55,11 +70,11 @@ void packed_weight_make(struct check *check, struct packed_weight *weight, enum 
         weight->rows.f32 = kind == WEIGHT_F32 ? f32 : NULL;
         weight->rows.bf16 = kind == WEIGHT_BF16 ? bf16 : NULL;
     }
-    const size_t bytes = panel_count(n) * panel_bytes(kind, k);
+    const size_t bytes = panel_count(n) * panel_bytes(kind, weight->half_scales, k);
     weight->panels = guard_allocate(bytes);
     for (size_t i = 0; i < bytes; i++)
         weight->panels[i] = 0;
-    weight_pack(kind, k, weight->panels, 0, n, &weight->rows);
+    weight_pack(kind, weight->half_scales, k, weight->panels, 0, n, &weight->rows);
 }
 
 float packed_weight_value(const struct packed_weight *weight, uint32_t row, uint32_t input)
@@ -113,8 +128,12 @@ void check_embed(struct check *check)
             for (uint32_t i = 0; i < k; i++)
                 expected[(size_t)row * k + i] = packed_weight_value(&weight, (uint32_t)ids[row], i);
         }
-        embed(&(struct embed_task){
-            .panels = weight.panels, .k = k, .ids = ids, .rows = rows, .out = actual});
+        embed(&(struct embed_task){.panels = weight.panels,
+                                   .k = k,
+                                   .half_scales = weight.half_scales,
+                                   .ids = ids,
+                                   .rows = rows,
+                                   .out = actual});
         floats_equal(check, "out", expected, actual, rows, k);
         guards_check(check);
         guards_release();

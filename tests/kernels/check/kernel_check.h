@@ -74,6 +74,7 @@ void check_swiglu(struct check *check);
 struct packed_weight {
     enum weight_kind kind;
     uint32_t n, k;
+    bool half_scales;
     uint8_t *panels;
     struct weight_rows rows;
 };

@@ -1,0 +1,35 @@
+/* One ZMM register stands for the 16 lanes of a panel. For files compiled with AVX-512 only. */
+#ifndef BATON_KERNELS_LANES_AVX512_H
+#define BATON_KERNELS_LANES_AVX512_H
+
+#include <immintrin.h>
+
+#include "kernels/kernels.h"
+#include "kernels/weight_panel.h"
+
+#define AVX512_INLINE static inline __attribute__((always_inline))
+#define UNROLL        _Pragma("GCC unroll 32")
+
+/* Sixteen scales, halves or floats. */
+AVX512_INLINE __m512 load_scales_avx512(const bool half_scales, const uint8_t *scales)
+{
+    return half_scales ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)scales))
+                       : _mm512_loadu_ps(scales);
+}
+
+/* matmul_store for a sum in a register. */
+AVX512_INLINE void matmul_store_avx512(const struct matmul_task *task, uint32_t row, uint32_t panel,
+                                       __m512 sum)
+{
+    const uint32_t first = panel * PANEL_ROWS;
+    const uint32_t lanes = task->n - first < PANEL_ROWS ? task->n - first : PANEL_ROWS;
+    const __mmask16 mask = (__mmask16)((1u << lanes) - 1);
+    float *out = task->out + (size_t)row * task->n + first;
+    if (task->bias)
+        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task->bias + first));
+    if (task->accumulate)
+        sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sum);
+    _mm512_mask_storeu_ps(out, mask, sum);
+}
+
+#endif
