@@ -219,7 +219,9 @@ Test(handoff_pair, a_stopped_prefill_node_does_not_hold_the_decode_nodes_pages)
 {
     enum { COUNT = 4 };
     struct fake_answer *answers[COUNT];
-    open_with((const char *[]){"--chunk-tokens", "64", NULL}, NULL);
+    /* The lease is what ends those that were not even offered. */
+    open_with((const char *[]){"--chunk-tokens", "64", NULL},
+              (const char *[]){"--lease-ms", "2s", NULL});
     open_many(answers, COUNT);
     daemon_signal(&prefill_process, SIGSTOP);
     fake_router_wait(&router, "failure", answer_over, answers[COUNT - 1]);
