@@ -134,8 +134,9 @@ const char *handoff_receiver_address(const struct handoff_receiver *receiver);
 
 /* Sets page_count pages aside and issues the id and ticket. BUSY when the pages are not there,
  * LIMIT when handoffs_max are open. The lease runs on the local clock and begins anew with the
- * offer and with every data message; beside it, a peer that says nothing and a receive that does
- * not go on end the hand-off after progress_ms. */
+ * offer, with every data message and with every RENEW, which the writer sends each ping_ms as long
+ * as it means to deliver; beside it, a peer that says nothing and a receive that does not go on end
+ * the hand-off after progress_ms. */
 enum status handoff_reserve(struct handoff_receiver *receiver, uint64_t request, uint32_t attempt,
                             uint32_t page_count, uint32_t lease_ms, void *context,
                             uint64_t *handoff_out, uint64_t *ticket_out, struct error *error);

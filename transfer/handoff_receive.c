@@ -2,7 +2,7 @@
  *
  *   state     pages                               leaves by
  *   RESERVED  a number set aside, no slot named   OFFER; the lease
- *   GRANTED   slots, granted to one hand-off      the first data; the lease, renewed
+ *   GRANTED   slots, granted to one hand-off      the first data; the lease, by RENEW anew
  *   MOVING    the same, written by receives       all strips and DONE; the lease; progress_ms
  *   LANDED    the caller's, told in on_landed     at once
  *   ABORTED   in quarantine                       the writer's answer and the last receive
@@ -32,6 +32,7 @@ struct handoff_in {
     struct peer *peer; /* from the offer until it is lost or the hand-off is over */
     void *context;
     uint64_t since_ns, moved_ns;
+    uint64_t renewed_ns; /* the lease runs from here: a state begun, a byte, a RENEW */
     uint32_t *slots, *generations; /* [page_count], once granted */
     struct strip_set begun;        /* strips that came or are coming */
     uint64_t strips_landed;
@@ -74,7 +75,7 @@ static const struct in_row {
 static void in_enter(struct handoff_in *in, enum in_state state)
 {
     in->state = state;
-    in->since_ns = in->moved_ns = loop_now_ns(in->receiver->loop);
+    in->since_ns = in->moved_ns = in->renewed_ns = loop_now_ns(in->receiver->loop);
 }
 
 static struct handoff_in *in_find(struct handoff_receiver *receiver, uint64_t id)
@@ -231,7 +232,7 @@ static void *on_data(void *arg, struct peer *peer, const struct mover_data_heade
     if (in->state == IN_GRANTED)
         in_enter(in, IN_MOVING);
     if (in->receives == 1)
-        in->moved_ns = loop_now_ns(receiver->loop);
+        in->moved_ns = in->renewed_ns = loop_now_ns(receiver->loop);
     if (in->stats.first_send_ns == 0)
         in->stats.first_send_ns = loop_now_ns(receiver->loop);
     const size_t strip = (size_t)header->layer * region->slots + header->first_slot;
@@ -244,7 +245,7 @@ static void on_data_done(void *arg, const struct mover_data_header *header, enum
     struct handoff_in *in = in_find(receiver, header->handoff);
     CHECK(in && in->receives > 0); /* it is kept while a receive is pending */
     in->receives--;
-    in->moved_ns = loop_now_ns(receiver->loop);
+    in->moved_ns = in->renewed_ns = loop_now_ns(receiver->loop);
     if (status == STATUS_OK) {
         in->strips_landed += header->page_count;
         in->stats.strips += header->page_count;
@@ -347,7 +348,7 @@ static void take_done(struct handoff_receiver *receiver, struct peer *peer,
     buffer_clear(&in->done);
     buffer_add(&in->done, frame, bytes);
     in->has_done = true;
-    in->moved_ns = loop_now_ns(receiver->loop);
+    in->moved_ns = in->renewed_ns = loop_now_ns(receiver->loop);
     in_land_when_whole(in);
 }
 
@@ -378,6 +379,10 @@ static void on_message(void *arg, struct peer *peer, enum message_id id, const v
         take_done(receiver, peer, message, frame, bytes);
     } else if (id == MESSAGE_ID_ABORT) {
         take_abort(receiver, peer, message);
+    } else if (id == MESSAGE_ID_RENEW) {
+        struct handoff_in *in = in_find(receiver, ((const struct msg_renew *)message)->handoff);
+        if (in && in->peer == peer)
+            in->renewed_ns = loop_now_ns(receiver->loop);
     } else if (id == MESSAGE_ID_ABORT_ACK) {
         struct handoff_in *in = in_find(receiver, ((const struct msg_abort_ack *)message)->handoff);
         if (!in || in->peer != peer || in->state != IN_ABORTED)
@@ -428,7 +433,7 @@ static void in_watch(struct handoff_in *in, uint64_t now_ns)
         snprintf(text, sizeof text, "no byte of the hand-off arrived for %u ms",
                  limits->progress_ms);
         in_fail(in, STATUS_TIMEOUT, text);
-    } else if (wait == WAIT_LEASE && now_ns - in->moved_ns >= handoff_ms(in->lease_ms)) {
+    } else if (wait == WAIT_LEASE && now_ns - in->renewed_ns >= handoff_ms(in->lease_ms)) {
         snprintf(text, sizeof text, "the lease of %u ms ended while the hand-off was %s",
                  in->lease_ms, rows[in->state].name);
         in_fail(in, STATUS_TIMEOUT, text);

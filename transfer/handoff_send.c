@@ -35,7 +35,7 @@ struct handoff_out {
     struct peer *peer; /* held until nothing is in flight or it is lost */
     void *context;
     struct handoff_target target; /* address is not kept */
-    uint64_t since_ns, moved_ns;
+    uint64_t since_ns, moved_ns, renewed_ns;
     uint32_t *source_slots, *granted_slots, *generations; /* [page_count] */
     struct strip_set posted, ready;                       /* ready: posted and not sent */
     uint32_t *ready_counts;                               /* [layers] */
@@ -466,6 +466,19 @@ static void out_watch(struct handoff_out *out, uint64_t now_ns)
     }
 }
 
+/* While the prompt waits for its turn or is read, the pages at the other end stay ours by this. */
+static void renew(struct handoff_out *out, uint64_t now_ns)
+{
+    if (rows[out->state].wait != WAIT_PROGRESS || out->state == OUT_ENDED || !out->peer ||
+        now_ns - out->renewed_ns < handoff_ms(out->sender->limits.ping_ms))
+        return;
+    const struct msg_renew message = {.handoff = out->target.handoff};
+    out->renewed_ns = now_ns;
+    /* One that does not fit the queue is made up for by the next; the loss of the peer follows. */
+    if (peer_send(out->peer, MESSAGE_ID_RENEW, &message) != STATUS_OK)
+        LOG_DEBUG("a renewal for %s was not sent", out->peer->node);
+}
+
 /* Sends that do not end although their hand-off did can only be ended with the whole link. */
 static void drop_stuck(struct handoff_out *out, uint64_t now_ns)
 {
@@ -482,6 +495,7 @@ static void on_tick(void *arg, uint64_t now_ns)
         if (out->state == OUT_FREE)
             continue;
         out_watch(out, now_ns);
+        renew(out, now_ns);
         drop_stuck(out, now_ns);
     }
     loop_task_schedule(sender->work);

@@ -177,6 +177,29 @@ EVERY_MOVER(a_lease_that_ends_gives_the_pages_back)
     fix_end(&fix);
 }
 
+/* A prompt may wait for its turn, or be read, for longer than the lease: the writer renews it. */
+EVERY_MOVER(a_writer_that_is_there_keeps_the_lease)
+{
+    enum { LEASE_MS = 400 };
+    struct pair_fix fix;
+    fix_init(&fix, ops, 2, 64);
+    fix_start(&fix);
+    struct fix_job *job = fix_reserve(&fix, 3, LEASE_MS);
+    fix_open(job);
+    turn_for(fix.loop, 3 * LEASE_MS);
+    fix_post(job, 0, 0, 1);
+    turn_for(fix.loop, 3 * LEASE_MS);
+    cr_assert(!job->failed && !job->ended, "%s%s", job->failed_text, job->ended_text);
+    fix_post(job, 0, 1, 2);
+    fix_post(job, 1, 0, 3);
+    fix_first(job);
+    TURN_UNTIL(fix.loop, job->landed && job->ended);
+    cr_assert_eq(job->ended_status, STATUS_OK);
+    fix_check(job);
+    fix_release(job);
+    fix_end(&fix);
+}
+
 /* ---- aborts, from either side, in every state ---- */
 
 enum abort_when { BEFORE_OPEN, WHEN_OPENED, WHEN_GRANTED, HALFWAY, ALL_POSTED, WHEN_LEFT_COUNT };
