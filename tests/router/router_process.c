@@ -15,6 +15,19 @@
 
 enum { NOTIFY_FD = 9, ARGUMENTS_MAX = 48 };
 
+/* Options come from the arguments alone: whoever runs the tests may have set BATON_MODEL. */
+static void forget_settings(void)
+{
+    for (char **entry = environ; *entry;) {
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
+        if (strncmp(name, "BATON_", 6) == 0 && unsetenv(name) == 0)
+            entry = environ; /* the list has moved */
+        else
+            entry++;
+    }
+}
+
 static pid_t spawn(const char *const *arguments, int notify_fd, int output_fd)
 {
     const pid_t pid = fork();
@@ -22,6 +35,7 @@ static pid_t spawn(const char *const *arguments, int notify_fd, int output_fd)
     if (pid != 0)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
+    forget_settings();
     if (notify_fd >= 0)
         dup2(notify_fd, NOTIFY_FD);
     if (output_fd >= 0) {
