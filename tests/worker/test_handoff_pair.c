@@ -196,7 +196,9 @@ Test(handoff_pair, a_prefill_node_that_dies_costs_its_requests_and_no_page)
     enum { COUNT = 4 };
     struct fake_answer *answers[COUNT];
     uint32_t failed = 0;
-    open_with((const char *[]){"--chunk-tokens", "64", NULL}, NULL);
+    /* The lease is what ends those that were not even offered. */
+    open_with((const char *[]){"--chunk-tokens", "64", NULL},
+              (const char *[]){"--lease-ms", "1s", NULL});
     open_many(answers, COUNT);
     daemon_signal(&prefill_process, SIGKILL);
     cr_assert_eq(daemon_wait(&prefill_process, 10000), -SIGKILL);
