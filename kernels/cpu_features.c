@@ -10,7 +10,7 @@
 static struct cpu_features features;
 
 #if defined(__x86_64__)
-enum { LEAF_FEATURES = 1, LEAF_EXTENDED = 7 };
+enum { LEAF_FEATURES = 1, LEAF_EXTENDED = 7, LEAF_EXTENDED_BF16 = 1 /* subleaf */ };
 enum { XCR0_SSE_AVX = 0x6, XCR0_AVX512 = 0xe6 };
 static const uint32_t LEAF1_ECX_NEEDED = bit_FMA | bit_OSXSAVE | bit_AVX | bit_F16C;
 static const uint32_t LEAF7_EBX_AVX512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
@@ -41,6 +41,9 @@ static void detect(void)
     features.avx2_fma_f16c = (ebx & bit_AVX2) != 0;
     features.avx512_vnni = (ebx & LEAF7_EBX_AVX512) == LEAF7_EBX_AVX512 &&
                            (ecx & bit_AVX512VNNI) != 0 && (xcr0 & XCR0_AVX512) == XCR0_AVX512;
+    if (eax >= LEAF_EXTENDED_BF16 &&
+        __get_cpuid_count(LEAF_EXTENDED, LEAF_EXTENDED_BF16, &eax, &ebx, &ecx, &edx))
+        features.avx512_bf16 = (eax & bit_AVX512BF16) != 0;
 }
 #else
 static void detect(void)

@@ -6,6 +6,7 @@
 
 struct cpu_features {
     bool avx2_fma_f16c; /* with the YMM state enabled by the system */
+    bool avx512_bf16;   /* the instructions; ask for avx512_vnni too */
     bool avx512_vnni;   /* F, BW, DQ, VL and VNNI, with the ZMM and mask state enabled */
 };
 

@@ -22,6 +22,7 @@ static const char *const ISA_NAMES[KERNEL_ISA_COUNT] = {
     [KERNEL_ISA_ref] = "ref",
     [KERNEL_ISA_avx2] = "avx2",
     [KERNEL_ISA_avx512vnni] = "avx512vnni",
+    [KERNEL_ISA_avx512bf16] = "avx512bf16",
 };
 
 const struct kernel_row *kernel_rows(uint32_t *count_out)
@@ -55,6 +56,8 @@ bool kernel_isa_available(enum kernel_isa isa)
         return cpu_features()->avx2_fma_f16c;
     case KERNEL_ISA_avx512vnni:
         return cpu_features()->avx2_fma_f16c && cpu_features()->avx512_vnni;
+    case KERNEL_ISA_avx512bf16:
+        return kernel_isa_available(KERNEL_ISA_avx512vnni) && cpu_features()->avx512_bf16;
     case KERNEL_ISA_COUNT:
         break;
     }

@@ -14,7 +14,13 @@
 #include "kernels/backend.h"
 
 /* Instruction sets in the order of the ladder; `ref` is plain C for any CPU. */
-enum kernel_isa { KERNEL_ISA_ref, KERNEL_ISA_avx2, KERNEL_ISA_avx512vnni, KERNEL_ISA_COUNT };
+enum kernel_isa {
+    KERNEL_ISA_ref,
+    KERNEL_ISA_avx2,
+    KERNEL_ISA_avx512vnni,
+    KERNEL_ISA_avx512bf16,
+    KERNEL_ISA_COUNT
+};
 
 /* 32 activations as int8 and what a product needs to know of them: one pointer a row for all. */
 struct quantized_group {
@@ -144,7 +150,7 @@ struct kernel_row {
 };
 const struct kernel_row *kernel_rows(uint32_t *count_out);
 
-/* "ref", "avx2", "avx512vnni". */
+/* "ref", "avx2", "avx512vnni", "avx512bf16". */
 const char *kernel_isa_name(enum kernel_isa isa);
 /* False if there is no such name; says nothing about the CPU. */
 bool kernel_isa_parse(const char *name, enum kernel_isa *isa_out);

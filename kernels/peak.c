@@ -21,7 +21,7 @@ static const struct peak_row ROWS[] = {
      peak_f32__avx512},
     {"int8 vpdpbusd zmm", PEAK_INT8, KERNEL_ISA_avx512vnni, 2 * INT8_ZMM *PEAK_CHAINS,
      peak_int8__avx512vnni},
-    {"bf16 vdpbf16ps zmm", PEAK_BF16, KERNEL_ISA_avx512vnni, 2 * BF16_ZMM *PEAK_CHAINS,
+    {"bf16 vdpbf16ps zmm", PEAK_BF16, KERNEL_ISA_avx512bf16, 2 * BF16_ZMM *PEAK_CHAINS,
      peak_bf16__avx512bf16},
 #endif
 };
@@ -48,10 +48,6 @@ const struct stream_row *stream_rows(uint32_t *count_out)
 
 bool peak_available(const struct peak_row *row)
 {
-#if defined(__x86_64__)
-    if (row->run == peak_bf16__avx512bf16 && !__builtin_cpu_supports("avx512bf16"))
-        return false;
-#endif
     return kernel_isa_available(row->isa);
 }
 
