@@ -1,4 +1,5 @@
-/* `baton eval`: logits of given token sequences, as JSON for programs and as a table for people. */
+/* `baton eval`: logits of given token sequences, as JSON for programs and as a table for people;
+ * or, with --kl, how far they are from the reference's. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -10,14 +11,15 @@
 #include "base/config.h"
 #include "base/json.h"
 #include "ops/baton/commands.h"
+#include "ops/baton/eval_kl.h"
 #include "ops/baton/eval_output.h"
 #include "ops/baton/run_generate.h"
 #include "ops/baton/run_session.h"
 
 struct options {
-    const char *model, *ids;
-    uint32_t greedy, top, threads, context, chunk_tokens, kv_dtype, activations;
-    bool json, all_positions;
+    const char *model, *ids, *text;
+    uint32_t greedy, top, threads, context, chunk_tokens, kv_dtype, activations, positions;
+    bool json, all_positions, kl;
 };
 
 static const struct config_row option_rows[] = {
@@ -25,6 +27,12 @@ static const struct config_row option_rows[] = {
      0},
     {"ids", CONFIG_TEXT, offsetof(struct options, ids), NULL, "FILE",
      "one JSON array of token ids a line; - is standard input", 0, 0},
+    {"kl", CONFIG_FLAG, offsetof(struct options, kl), NULL, NULL,
+     "instead of logits, their KL divergence from f32 activations and f32 KV, in nats", 0, 0},
+    {"text", CONFIG_TEXT, offsetof(struct options, text), NULL, "FILE",
+     "with --kl, plain text in place of --ids", 0, 0},
+    {"positions", CONFIG_U32, offsetof(struct options, positions), "2000", "N",
+     "with --kl, how many positions are compared", 1, EVAL_KL_POSITIONS_MAX},
     {"greedy", CONFIG_U32, offsetof(struct options, greedy), "0", "N",
      "continue every line by exactly N likeliest tokens", 0, 1e9},
     {"json", CONFIG_FLAG, offsetof(struct options, json), NULL, NULL,
@@ -47,7 +55,8 @@ static const struct config_command description = {
     .program = "baton eval",
     .summary = "Prints the logits of token sequences and their greedy continuation.",
     .examples = "  echo '[504, 3575, 282]' | baton eval --model FILE --ids -\n"
-                "  BATON_ISA=ref baton eval --model FILE --ids ids.jsonl --kv-dtype f32 --json\n",
+                "  BATON_ISA=ref baton eval --model FILE --ids ids.jsonl --kv-dtype f32 --json\n"
+                "  baton eval --model FILE --kl --text book.txt --kv-dtype bf16\n",
     .operands = NULL,
     .rows = option_rows,
     .row_count = ARRAY_COUNT(option_rows),
@@ -58,7 +67,8 @@ struct evaluation {
     const struct options *options;
     struct session session;
     struct eval_output output;
-    uint64_t line; /* number of the current one, from 1 */
+    struct eval_kl *kl; /* NULL: logits are printed */
+    uint64_t line;      /* number of the current one, from 1 */
 };
 
 static enum status line_error(const struct evaluation *evaluation, enum status status,
@@ -178,7 +188,8 @@ static enum status evaluate_line(struct evaluation *evaluation, const char *line
     enum status status = read_ids(evaluation, array, &ids, error);
     json_free(array);
     if (status == STATUS_OK)
-        status = evaluate_ids(evaluation, &ids, error);
+        status = evaluation->kl != NULL ? eval_kl_add(evaluation->kl, ids.ids, ids.count, error)
+                                        : evaluate_ids(evaluation, &ids, error);
     token_list_free(&ids);
     return status;
 }
@@ -202,6 +213,33 @@ static enum status evaluate_file(struct evaluation *evaluation, FILE *file, stru
     return status;
 }
 
+static enum status evaluate_kl(struct evaluation *evaluation, const struct model_options *model,
+                               FILE *file, struct error *error)
+{
+    const struct options *options = evaluation->options;
+    TRY(eval_kl_open(&evaluation->session, model, options->positions, &evaluation->kl, error));
+    enum status status = file != NULL ? evaluate_file(evaluation, file, error)
+                                      : eval_kl_add_text(evaluation->kl, options->text, error);
+    if (status == STATUS_OK)
+        status = eval_kl_print(evaluation->kl, options->json, error);
+    eval_kl_close(evaluation->kl);
+    return status;
+}
+
+static enum status evaluate_logits(struct evaluation *evaluation, FILE *file, struct error *error)
+{
+    const struct options *options = evaluation->options;
+    const struct model_info *info = model_info(evaluation->session.model);
+    eval_output_init(&evaluation->output, evaluation->session.text, info->vocab_count, options->top,
+                     options->json);
+    if (!options->json)
+        printf("%s, %s\n", info->name, model_backend_text(evaluation->session.model));
+    const enum status status = evaluate_file(evaluation, file, error);
+    eval_output_free(&evaluation->output);
+    return status;
+}
+
+/* file: the token ids; NULL for --text. */
 static enum status evaluate(const struct options *options, FILE *file, struct error *error)
 {
     static const enum activation_mode modes[] = {ACTIVATION_AUTO, ACTIVATION_F32,
@@ -213,19 +251,28 @@ static enum status evaluate(const struct options *options, FILE *file, struct er
         .threads = options->threads,
         .context_tokens = options->context,
         .max_rows = options->chunk_tokens,
-        .max_logit_rows = options->all_positions ? options->chunk_tokens : 1,
+        .max_logit_rows = options->all_positions || options->kl ? options->chunk_tokens : 1,
     };
     struct evaluation evaluation = {.options = options};
     TRY(session_open(&model, &evaluation.session, error));
-    const struct model_info *info = model_info(evaluation.session.model);
-    eval_output_init(&evaluation.output, evaluation.session.text, info->vocab_count, options->top,
-                     options->json);
-    if (!options->json)
-        printf("%s, %s\n", info->name, model_backend_text(evaluation.session.model));
-    const enum status status = evaluate_file(&evaluation, file, error);
-    eval_output_free(&evaluation.output);
+    const enum status status = options->kl ? evaluate_kl(&evaluation, &model, file, error)
+                                           : evaluate_logits(&evaluation, file, error);
     session_close(&evaluation.session);
     return status;
+}
+
+/* What is wrong with options that are right one by one; NULL for nothing. */
+static const char *options_complaint(const struct options *options)
+{
+    if (options->model == NULL)
+        return "--model is missing";
+    if (options->text != NULL && !options->kl)
+        return "--text is for --kl only";
+    if (options->ids != NULL && options->text != NULL)
+        return "--ids and --text exclude each other";
+    if (options->ids == NULL && options->text == NULL)
+        return options->kl ? "--ids or --text is missing" : "--ids is missing";
+    return NULL;
 }
 
 int command_eval(int argc, char **argv)
@@ -235,20 +282,20 @@ int command_eval(int argc, char **argv)
     const enum config_result parsed = config_parse(&description, argc, argv, &options, &operand);
     if (parsed != CONFIG_RUN)
         return parsed == CONFIG_EXIT_OK ? 0 : 2;
-    if (options.model == NULL || options.ids == NULL) {
-        fprintf(stderr, "baton eval: %s is missing, see `baton eval --help`\n",
-                options.model == NULL ? "--model" : "--ids");
+    const char *complaint = options_complaint(&options);
+    if (complaint != NULL) {
+        fprintf(stderr, "baton eval: %s, see `baton eval --help`\n", complaint);
         return 2;
     }
-    const bool standard_input = strcmp(options.ids, "-") == 0;
-    FILE *file = standard_input ? stdin : fopen(options.ids, "r");
-    if (file == NULL) {
+    const bool standard_input = options.ids != NULL && strcmp(options.ids, "-") == 0;
+    FILE *file = standard_input ? stdin : options.ids != NULL ? fopen(options.ids, "r") : NULL;
+    if (file == NULL && options.ids != NULL) {
         fprintf(stderr, "baton eval: cannot open %s: %s\n", options.ids, strerror(errno));
         return 1;
     }
     struct error error = {0};
     const enum status status = evaluate(&options, file, &error);
-    if (!standard_input)
+    if (file != NULL && !standard_input)
         fclose(file);
     if (status == STATUS_OK)
         return 0;
