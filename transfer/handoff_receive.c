@@ -32,7 +32,7 @@ struct handoff_in {
     struct peer *peer; /* from the offer until it is lost or the hand-off is over */
     void *context;
     uint64_t since_ns, moved_ns;
-    uint64_t renewed_ns; /* the lease runs from here: a state begun, a byte, a RENEW */
+    uint64_t renewed_ns;           /* the lease runs from here: a state begun, a byte, a RENEW */
     uint32_t *slots, *generations; /* [page_count], once granted */
     struct strip_set begun;        /* strips that came or are coming */
     uint64_t strips_landed;

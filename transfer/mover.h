@@ -86,5 +86,7 @@ struct mover_ops {
 
 /* NULL for a name that is not built in; names_out (may be NULL) then lists what is. */
 const struct mover_ops *mover_by_name(const char *name, const char **names_out);
+/* By itself, for programs that do without UCX. Its ends may live on different threads. */
+extern const struct mover_ops mover_loopback_ops;
 
 #endif

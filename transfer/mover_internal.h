@@ -9,7 +9,6 @@
 #include "transfer/mover.h"
 
 extern const struct mover_ops mover_ucx_ops;
-extern const struct mover_ops mover_loopback_ops;
 
 enum { MOVER_HEADER_BYTES = 48, MOVER_ADDRESS_BYTES = 128, MOVER_DEVICE_BYTES = 16 };
 

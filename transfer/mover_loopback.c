@@ -49,11 +49,12 @@ struct mover_peer {
     struct mover *mover;
     struct mover_peer *other; /* NULL once either end is closed */
     void *context;
-    struct data_send *receiving; /* between on_data and the copy */
-    uint32_t events;             /* in the inbox for this peer */
-    uint32_t sends;              /* data sends not yet told */
-    uint32_t messages;           /* waiting at the other side */
-    bool closed;                 /* by the owner, or on_peer_closed was told */
+    struct data_send *receiving; /* between on_data and the copy; a close by either end ends it */
+    struct mover_data_header receiving_header; /* the send may be used again after such a close */
+    uint32_t events;                           /* in the inbox for this peer */
+    uint32_t sends;                            /* data sends not yet told */
+    uint32_t messages;                         /* waiting at the other side */
+    bool closed;                               /* by the owner, or on_peer_closed was told */
     struct event closed_event;
 };
 LIST_HEAD(peer_list, mover_peer);
@@ -159,7 +160,7 @@ static struct mover *listener_find(const char *address)
 
 static void deliver_data(struct mover *mover, struct mover_peer *peer, struct data_send *send)
 {
-    const struct mover_data_header header = send->header;
+    const struct mover_data_header header = peer->receiving_header;
     void *at = header.payload_bytes <= mover->options.data_bytes_max
                    ? mover->events.on_data(mover->arg, peer, &header)
                    : NULL;
@@ -230,8 +231,10 @@ static void on_wake(void *arg)
         }
         struct mover_peer *peer = event->peer;
         TAILQ_REMOVE(&mover->inbox, event, entry);
-        if (event->kind == EVENT_DATA)
+        if (event->kind == EVENT_DATA) {
             peer->receiving = event->send;
+            peer->receiving_header = event->send->header;
+        }
         if (event->kind == EVENT_MESSAGE && peer->other)
             peer->other->messages--;
         pthread_mutex_unlock(&lock);
@@ -278,17 +281,19 @@ static enum status loopback_create(struct loop *loop, const struct mover_options
     mover->arg = arg;
     TAILQ_INIT(&mover->inbox);
     LIST_INIT(&mover->peers);
+    mover->sends = calloc(options->sends_max, sizeof *mover->sends);
+    CHECK(mover->sends != NULL);
+    mover->wake = loop_wake_create(loop, on_wake, mover);
     if (options->listen) {
         const enum status status = listen_at(mover, options->listen, error);
         if (status != STATUS_OK) {
+            loop_wake_destroy(mover->wake);
+            free(mover->sends);
             free(mover);
             return status;
         }
     }
     mover->options.listen = options->listen ? mover->address : NULL;
-    mover->sends = calloc(options->sends_max, sizeof *mover->sends);
-    CHECK(mover->sends != NULL);
-    mover->wake = loop_wake_create(loop, on_wake, mover);
     *out = mover;
     return STATUS_OK;
 }

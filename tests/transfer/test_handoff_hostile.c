@@ -403,6 +403,34 @@ EVERY_MOVER(quarantine_ends_with_the_link_when_the_writer_does_not_answer)
     hostile_end(&hostile);
 }
 
+/* No data is on its way, the lease is long: only the watch over the peer can tell. */
+EVERY_MOVER(a_prefill_node_that_falls_silent_is_found)
+{
+    struct hostile hostile;
+    hostile_init(&hostile, ops);
+    hostile_grant(&hostile);
+    hostile.stranger.silent = true;
+    TURN_UNTIL(hostile.fix.loop, hostile.job->failed);
+    cr_assert_eq(hostile.job->failed_status, STATUS_TIMEOUT);
+    cr_assert(strstr(hostile.job->failed_text, "nothing was heard from node stranger"), "%s",
+              hostile.job->failed_text);
+    cr_assert_gt(hostile.stranger.pings, 1u);
+    TURN_UNTIL(hostile.fix.loop, fix_pages_are_back(&hostile.fix));
+    hostile_end(&hostile);
+}
+
+/* While it answers its pings it may take its time. */
+EVERY_MOVER(a_prefill_node_that_computes_for_long_is_waited_for)
+{
+    struct hostile hostile;
+    hostile_init(&hostile, ops);
+    hostile_grant(&hostile);
+    turn_for(hostile.fix.loop, 3 * fix_limits.progress_ms);
+    cr_assert_not(hostile.job->failed);
+    cr_assert_eq(hostile.stranger.closed, 0u);
+    hostile_end(&hostile);
+}
+
 EVERY_MOVER(a_peer_that_goes_on_offending_is_dropped)
 {
     struct hostile hostile;
