@@ -354,7 +354,7 @@ enum status router_create(struct loop *loop, const struct text *text,
     router->loop = loop;
     router->text = text;
     router->options = *options;
-    router->model_name = options->model_name ? options->model_name : text_info(text)->name;
+    router->model_name = options->model_name;
     router->limits = (struct request_limits){.total_ms = options->request_timeout_ms,
                                              .reserve_ms = options->reserve_timeout_ms,
                                              .report_ms = options->report_wait_ms};

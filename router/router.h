@@ -12,7 +12,7 @@
 struct router;
 
 struct router_options {
-    const char *model_name; /* NULL: the model's own */
+    const char *model_name; /* the id clients see */
     const char *http, *control, *state_directory;
     uint32_t requests_max, text_threads, default_max_tokens;
     uint64_t body_bytes, stream_bytes, text_bytes; /* text_bytes: bodies waiting for tokenising */

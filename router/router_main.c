@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "router/router.h"
@@ -26,7 +27,7 @@ static const struct config_row rows[] = {
     {"model", CONFIG_TEXT, AT(model), NULL, "FILE",
      "GGUF file of the model; only its metadata and tokenizer are read", 0, 0},
     {"model-name", CONFIG_TEXT, ROUTER_AT(model_name), NULL, "NAME",
-     "model id clients see (default: the file's general.name)", 0, 0},
+     "model id clients see (default: the file's name without .gguf)", 0, 0},
     {"http", CONFIG_TEXT, ROUTER_AT(http), "127.0.0.1:8000", "ADDR:PORT",
      "where clients connect; port 0 picks one", 0, 0},
     {"control", CONFIG_TEXT, ROUTER_AT(control), "127.0.0.1:7700", "ADDR:PORT",
@@ -128,6 +129,19 @@ static void raise_descriptor_limit(void)
         LOG_WARN("the limit on open files stays at its default: %s", strerror(errno));
 }
 
+/* "/models/SmolLM2-135M.gguf" is served as "SmolLM2-135M"; the caller frees. */
+static char *name_of_file(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *name = strdup(slash ? slash + 1 : path);
+    if (name == NULL)
+        return NULL;
+    char *dot = strrchr(name, '.');
+    if (dot != NULL && dot != name)
+        *dot = '\0';
+    return name;
+}
+
 static void on_stop_signal(void *arg)
 {
     router_drain(arg);
@@ -147,8 +161,7 @@ static int serve(const struct options *options, const struct text *text)
     tell_address(options, "HTTP", options->router.http, router_http_port(router));
     tell_address(options, "CONTROL", options->router.control, router_control_port(router));
     notify(options, "READY=1\n");
-    LOG_INFO("model %s, HTTP on port %u, workers on port %u",
-             options->router.model_name ? options->router.model_name : text_info(text)->name,
+    LOG_INFO("model %s, HTTP on port %u, workers on port %u", options->router.model_name,
              router_http_port(router), router_control_port(router));
     loop_run(loop);
     /* What is left takes no time, and one signal more must not spoil the exit code. */
@@ -191,7 +204,12 @@ int main(int argc, char **argv)
     struct text *text;
     if (text_open(options.model, &text, &error) != STATUS_OK)
         return fail(&options, &error);
+    char *name = name_of_file(options.model);
+    CHECK(name != NULL);
+    if (!options.router.model_name)
+        options.router.model_name = name;
     const int code = serve(&options, text);
+    free(name);
     text_close(text);
     return code;
 }

@@ -88,10 +88,12 @@ void router_process_start(struct router_process *router, const char *const *extr
     snprintf(router->folder, sizeof router->folder, "%s.state", tiny_model_path());
     char notify[8];
     snprintf(notify, sizeof notify, "%d", NOTIFY_FD);
-    const char *arguments[ARGUMENTS_MAX] = {
-        daemon_path(), "--model",     tiny_model_path(), "--http",      "127.0.0.1:0", "--control",
-        "127.0.0.1:0", "--state-dir", router->folder,    "--notify-fd", notify};
-    size_t count = 11;
+    const char *arguments[ARGUMENTS_MAX] = {daemon_path(), "--model",     tiny_model_path(),
+                                            "--http",      "127.0.0.1:0", "--control",
+                                            "127.0.0.1:0", "--state-dir", router->folder,
+                                            "--notify-fd", notify,        "--model-name",
+                                            "tiny"};
+    size_t count = 13;
     for (; extra && *extra; extra++)
         arguments[count++] = *extra;
     int pipe_fds[2];
