@@ -78,8 +78,8 @@ class AskTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout, "A bat\u00f6n, passed on.\n")
         for words in ("router queue         0.5 ms", "prefill             21.2 ms   31 tokens",
-                      "hand-off             2.0 ms   4.00 MiB, from the first page", "66.5 tokens/s",
-                      "7 tokens, finished by stop", "first token         22.5 ms"):
+                      "hand-off             2.0 ms   4.00 MiB, from the first page",
+                      "66.5 tokens/s", "7 tokens, finished by stop", "first token         22.5 ms"):
             self.assertIn(words, result.stderr)
         (path, body), = server.requests
         self.assertEqual(path, "/v1/chat/completions")
