@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,6 +50,19 @@ static void program_path(const char *program, char out[TEST_PATH_BYTES])
     snprintf(out, TEST_PATH_BYTES, "%s/%s", other != NULL ? other : BATON_BIN_DIR, program);
 }
 
+/* Options come from the arguments alone: whoever runs the tests may have set BATON_MODEL. */
+static void forget_settings(void)
+{
+    for (char **entry = environ; *entry != NULL;) {
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*entry, "="), *entry);
+        if (strncmp(name, "BATON_", 6) == 0 && unsetenv(name) == 0)
+            entry = environ; /* the list has moved */
+        else
+            entry++;
+    }
+}
+
 /* In the child: fd 0 from nowhere, 1 to out (-1: nowhere), 2 to err, the notify pipe at its place.
  */
 static _Noreturn void child_exec(const char *program, char **argv, int out, int err, int notify)
@@ -66,6 +80,8 @@ static _Noreturn void child_exec(const char *program, char **argv, int out, int 
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
+    forget_settings();
     execv(program, argv);
     _exit(127);
 }
