@@ -75,7 +75,7 @@ static const struct in_row {
 static void in_enter(struct handoff_in *in, enum in_state state)
 {
     in->state = state;
-    in->since_ns = in->moved_ns = in->renewed_ns = loop_now_ns(in->receiver->loop);
+    in->since_ns = in->moved_ns = in->renewed_ns = peers_now_ns(in->receiver->peers);
 }
 
 static struct handoff_in *in_find(struct handoff_receiver *receiver, uint64_t id)
@@ -232,7 +232,7 @@ static void *on_data(void *arg, struct peer *peer, const struct mover_data_heade
     if (in->state == IN_GRANTED)
         in_enter(in, IN_MOVING);
     if (in->receives == 1)
-        in->moved_ns = in->renewed_ns = loop_now_ns(receiver->loop);
+        in->moved_ns = in->renewed_ns = peers_now_ns(receiver->peers);
     if (in->stats.first_send_ns == 0)
         in->stats.first_send_ns = loop_now_ns(receiver->loop);
     const size_t strip = (size_t)header->layer * region->slots + header->first_slot;
@@ -245,12 +245,12 @@ static void on_data_done(void *arg, const struct mover_data_header *header, enum
     struct handoff_in *in = in_find(receiver, header->handoff);
     CHECK(in && in->receives > 0); /* it is kept while a receive is pending */
     in->receives--;
-    in->moved_ns = in->renewed_ns = loop_now_ns(receiver->loop);
+    in->moved_ns = in->renewed_ns = peers_now_ns(receiver->peers);
     if (status == STATUS_OK) {
         in->strips_landed += header->page_count;
         in->stats.strips += header->page_count;
         in->stats.bytes += header->payload_bytes;
-        in->stats.last_sent_ns = in->moved_ns;
+        in->stats.last_sent_ns = loop_now_ns(receiver->loop);
         receiver->totals.bytes += header->payload_bytes;
         in_land_when_whole(in);
     } else if (in->state == IN_MOVING && in->peer) {
@@ -348,7 +348,7 @@ static void take_done(struct handoff_receiver *receiver, struct peer *peer,
     buffer_clear(&in->done);
     buffer_add(&in->done, frame, bytes);
     in->has_done = true;
-    in->moved_ns = in->renewed_ns = loop_now_ns(receiver->loop);
+    in->moved_ns = in->renewed_ns = peers_now_ns(receiver->peers);
     in_land_when_whole(in);
 }
 
@@ -382,7 +382,7 @@ static void on_message(void *arg, struct peer *peer, enum message_id id, const v
     } else if (id == MESSAGE_ID_RENEW) {
         struct handoff_in *in = in_find(receiver, ((const struct msg_renew *)message)->handoff);
         if (in && in->peer == peer)
-            in->renewed_ns = loop_now_ns(receiver->loop);
+            in->renewed_ns = peers_now_ns(receiver->peers);
     } else if (id == MESSAGE_ID_ABORT_ACK) {
         struct handoff_in *in = in_find(receiver, ((const struct msg_abort_ack *)message)->handoff);
         if (!in || in->peer != peer || in->state != IN_ABORTED)
@@ -424,16 +424,17 @@ static void in_watch(struct handoff_in *in, uint64_t now_ns)
     const enum handoff_wait wait = rows[in->state].wait;
     char text[HANDOFF_TEXT_BYTES];
     if (wait == WAIT_QUARANTINE && in->peer &&
-        now_ns - in->since_ns >= handoff_ms(limits->quarantine_ms)) {
+        handoff_elapsed_ns(now_ns, in->since_ns) >= handoff_ms(limits->quarantine_ms)) {
         snprintf(text, sizeof text, "it did not answer an abort within %u ms",
                  limits->quarantine_ms);
         peer_drop(in->peer, STATUS_TIMEOUT, text);
     } else if (in->receives > 0 && wait == WAIT_LEASE &&
-               now_ns - in->moved_ns >= handoff_ms(limits->progress_ms)) {
+               handoff_elapsed_ns(now_ns, in->moved_ns) >= handoff_ms(limits->progress_ms)) {
         snprintf(text, sizeof text, "no byte of the hand-off arrived for %u ms",
                  limits->progress_ms);
         in_fail(in, STATUS_TIMEOUT, text);
-    } else if (wait == WAIT_LEASE && now_ns - in->renewed_ns >= handoff_ms(in->lease_ms)) {
+    } else if (wait == WAIT_LEASE &&
+               handoff_elapsed_ns(now_ns, in->renewed_ns) >= handoff_ms(in->lease_ms)) {
         snprintf(text, sizeof text, "the lease of %u ms ended while the hand-off was %s",
                  in->lease_ms, rows[in->state].name);
         in_fail(in, STATUS_TIMEOUT, text);

@@ -89,7 +89,7 @@ static const struct out_row {
 static void out_enter(struct handoff_out *out, enum out_state state)
 {
     out->state = state;
-    out->since_ns = out->moved_ns = loop_now_ns(out->sender->loop);
+    out->since_ns = out->moved_ns = peers_now_ns(out->sender->peers);
 }
 
 /* ---- ending ---- */
@@ -205,7 +205,7 @@ static void out_mark_sent(struct handoff_out *out, const struct run *run, uint64
     if (out->stats.first_send_ns == 0)
         out->stats.first_send_ns = loop_now_ns(out->sender->loop);
     if (out->sends == 1)
-        out->moved_ns = loop_now_ns(out->sender->loop);
+        out->moved_ns = peers_now_ns(out->sender->peers);
 }
 
 /* One data message. AGAIN when the mover is full, PENDING when this hand-off has nothing to send or
@@ -298,7 +298,8 @@ static void on_sent(void *arg, uint64_t cookie, enum status status)
     out->sends--;
     out->bytes_in_flight -= bytes;
     if (status == STATUS_OK) {
-        out->moved_ns = out->stats.last_sent_ns = loop_now_ns(sender->loop);
+        out->moved_ns = peers_now_ns(sender->peers);
+        out->stats.last_sent_ns = loop_now_ns(sender->loop);
         out->stats.bytes += bytes;
         out->stats.strips += bytes / sender->region.strip_bytes;
         sender->totals.bytes += bytes;
@@ -448,7 +449,8 @@ static void out_watch(struct handoff_out *out, uint64_t now_ns)
     const struct handoff_limits *limits = &out->sender->limits;
     char text[HANDOFF_TEXT_BYTES];
     const enum handoff_wait wait = rows[out->state].wait;
-    if (wait == WAIT_HELLO && now_ns - out->since_ns >= 2 * handoff_ms(limits->hello_ms)) {
+    if (wait == WAIT_HELLO &&
+        handoff_elapsed_ns(now_ns, out->since_ns) >= 2 * handoff_ms(limits->hello_ms)) {
         snprintf(text, sizeof text, "no connection to the decode node within %u ms",
                  2 * limits->hello_ms);
         out_abort(out, STATUS_TIMEOUT, text);
@@ -456,10 +458,10 @@ static void out_watch(struct handoff_out *out, uint64_t now_ns)
     /* A hand-off whose strips are not computed yet waits for us, not for the network. */
     const bool waits = out->state != OUT_SENDING || out->sends > 0;
     if (wait == WAIT_PROGRESS && out->send_failed &&
-        now_ns - out->moved_ns >= handoff_ms(limits->ping_ms))
+        handoff_elapsed_ns(now_ns, out->moved_ns) >= handoff_ms(limits->ping_ms))
         out_abort(out, STATUS_CLOSED, "a data message could not be delivered");
     if (wait == WAIT_PROGRESS && waits && out->state != OUT_ENDED &&
-        now_ns - out->moved_ns >= handoff_ms(limits->progress_ms)) {
+        handoff_elapsed_ns(now_ns, out->moved_ns) >= handoff_ms(limits->progress_ms)) {
         snprintf(text, sizeof text, "nothing of the hand-off moved for %u ms while it was %s",
                  limits->progress_ms, rows[out->state].name);
         out_abort(out, STATUS_TIMEOUT, text);
@@ -470,7 +472,7 @@ static void out_watch(struct handoff_out *out, uint64_t now_ns)
 static void renew(struct handoff_out *out, uint64_t now_ns)
 {
     if (rows[out->state].wait != WAIT_PROGRESS || out->state == OUT_ENDED || !out->peer ||
-        now_ns - out->renewed_ns < handoff_ms(out->sender->limits.ping_ms))
+        handoff_elapsed_ns(now_ns, out->renewed_ns) < handoff_ms(out->sender->limits.ping_ms))
         return;
     const struct msg_renew message = {.handoff = out->target.handoff};
     out->renewed_ns = now_ns;
@@ -483,7 +485,7 @@ static void renew(struct handoff_out *out, uint64_t now_ns)
 static void drop_stuck(struct handoff_out *out, uint64_t now_ns)
 {
     if (out->state == OUT_ENDED && out->sends > 0 && out->peer &&
-        now_ns - out->since_ns >= handoff_ms(out->sender->limits.quarantine_ms))
+        handoff_elapsed_ns(now_ns, out->since_ns) >= handoff_ms(out->sender->limits.quarantine_ms))
         peer_drop(out->peer, STATUS_TIMEOUT, "sends of an ended hand-off did not end");
 }
 

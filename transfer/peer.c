@@ -27,9 +27,18 @@ const char *peer_state_name(enum peer_state state)
     return (uint32_t)state < PEER_STATE_COUNT ? names[state] : "unknown";
 }
 
+enum { LATE_TICKS_MAX = 2 };
+
+uint64_t peers_now_ns(const struct peers *peers)
+{
+    const uint64_t most_ns = LATE_TICKS_MAX * (uint64_t)peers->tick_ms * NS_PER_MS;
+    const uint64_t since_ns = loop_now_ns(peers->loop) - peers->ticked_ns;
+    return peers->watch_ns + (since_ns < most_ns ? since_ns : most_ns);
+}
+
 static uint64_t after_ms(const struct peers *peers, uint32_t ms)
 {
-    return loop_now_ns(peers->loop) + (uint64_t)ms * NS_PER_MS;
+    return peers_now_ns(peers) + (uint64_t)ms * NS_PER_MS;
 }
 
 /* ---- losing ---- */
@@ -322,7 +331,7 @@ static void on_message(void *arg, struct mover_peer *link, const void *frame, si
     enum message_id id;
     if (!peer)
         return;
-    peer->heard_ns = loop_now_ns(peers->loop);
+    peer->heard_ns = peers_now_ns(peers);
     enum status status = wire_prefix_read(frame, bytes, bytes, &prefix, &error);
     if (status == STATUS_AGAIN ||
         (status == STATUS_OK && prefix.payload_bytes != bytes - WIRE_PREFIX_BYTES))
@@ -346,7 +355,7 @@ static void *on_data(void *arg, struct mover_peer *link, const struct mover_data
     struct peer *peer = peers->ops->peer_context(link);
     if (!peer)
         return NULL;
-    peer->heard_ns = loop_now_ns(peers->loop);
+    peer->heard_ns = peers_now_ns(peers);
     if (peer->state == PEER_OPEN)
         return peers->events.on_data(peers->arg, peer, header);
     peer_drop(peer, STATUS_CORRUPT, "data came before the greeting was over");
@@ -359,7 +368,7 @@ static void on_data_done(void *arg, struct mover_peer *link, const struct mover_
     struct peers *peers = arg;
     struct peer *peer = peers->ops->peer_context(link);
     if (peer && status == STATUS_OK)
-        peer->heard_ns = loop_now_ns(peers->loop);
+        peer->heard_ns = peers_now_ns(peers);
     peers->events.on_data_done(peers->arg, header, status);
 }
 
@@ -369,7 +378,7 @@ static void on_sent(void *arg, struct mover_peer *link, uint64_t cookie, enum st
     struct peer *peer = peers->ops->peer_context(link);
     /* A large send completes only when the other side has taken it. */
     if (peer && status == STATUS_OK)
-        peer->heard_ns = loop_now_ns(peers->loop);
+        peer->heard_ns = peers_now_ns(peers);
     peers->events.on_sent(peers->arg, cookie, status);
 }
 
@@ -384,13 +393,13 @@ static void watch_open(struct peer *peer, uint64_t now_ns)
         peer->heard_ns = now_ns;
         return;
     }
-    if (now_ns - peer->heard_ns >= (uint64_t)limits->progress_ms * NS_PER_MS) {
+    if (handoff_elapsed_ns(now_ns, peer->heard_ns) >= (uint64_t)limits->progress_ms * NS_PER_MS) {
         snprintf(text, sizeof text, "nothing was heard from node %s for %u ms", peer->node,
                  limits->progress_ms);
         peer_drop(peer, STATUS_TIMEOUT, text);
         return;
     }
-    if (now_ns - peer->pinged_ns < (uint64_t)limits->ping_ms * NS_PER_MS)
+    if (handoff_elapsed_ns(now_ns, peer->pinged_ns) < (uint64_t)limits->ping_ms * NS_PER_MS)
         return;
     const struct msg_ping ping = {.sequence = ++peer->ping_sequence};
     peer->pinged_ns = now_ns;
@@ -425,7 +434,9 @@ static void watch(struct peer *peer, uint64_t now_ns)
 static void on_tick(void *arg)
 {
     struct peers *peers = arg;
-    const uint64_t now_ns = loop_now_ns(peers->loop);
+    const uint64_t now_ns = peers_now_ns(peers);
+    peers->watch_ns = now_ns;
+    peers->ticked_ns = loop_now_ns(peers->loop);
     for (uint32_t i = 0; i < PEER_RECORDS_MAX; i++)
         watch(&peers->records[i], now_ns);
     peers->events.on_tick(peers->arg, now_ns);
@@ -478,7 +489,9 @@ enum status peers_create(struct loop *loop, const struct mover_ops *ops,
     peers->message = malloc(wire_message_bytes_max());
     CHECK(peers->message != NULL);
     peers->tick = loop_timer_create(loop, on_tick, peers);
-    loop_timer_start(peers->tick, tick_ms(limits), tick_ms(limits));
+    peers->tick_ms = tick_ms(limits);
+    peers->ticked_ns = peers->watch_ns = loop_now_ns(loop);
+    loop_timer_start(peers->tick, peers->tick_ms, peers->tick_ms);
     *out = peers;
     return STATUS_OK;
 }

@@ -68,6 +68,9 @@ struct peers {
     struct peers_events events;
     void *arg;
     struct loop_timer *tick;
+    uint32_t tick_ms;
+    uint64_t ticked_ns; /* when the last tick came, by the loop */
+    uint64_t watch_ns;  /* and by the clock of peers_now_ns */
     struct random jitter;
     struct wire_arena arena;
     struct buffer output;
@@ -83,6 +86,16 @@ enum status peers_create(struct loop *loop, const struct mover_ops *ops,
                          void *arg, struct peers **out, struct error *error);
 /* No callbacks; when it returns nothing reads or writes page memory any more. */
 void peers_destroy(struct peers *peers);
+
+/* The clock of all deadlines. It stands still while this process does (stopped, starved, in a long
+ * callback): a tick that comes late counts as one that came late by a little, so that the silence
+ * of others is only ever counted while they could have been heard. */
+uint64_t peers_now_ns(const struct peers *peers);
+/* A tick looks at its clock once; what happened since in the same tick is no time ago. */
+static inline uint64_t handoff_elapsed_ns(uint64_t now_ns, uint64_t since_ns)
+{
+    return now_ns > since_ns ? now_ns - since_ns : 0;
+}
 
 /* The peer of that address and boot, dialled if the two have not met. One attempt is in flight at a
  * time; while a back-off lasts the peer is RESTING and dials at its end if somebody still uses it.

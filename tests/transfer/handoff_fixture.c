@@ -10,7 +10,7 @@
 const struct handoff_limits fix_limits = {
     .handoffs_max = FIX_JOBS_MAX,
     .pages_max = FIX_PAGES_MAX,
-    .hello_ms = 300,
+    .hello_ms = 1000,
     .progress_ms = 300,
     .ping_ms = 50,
     .quarantine_ms = 100,
@@ -173,7 +173,7 @@ void fix_start_decode(struct pair_fix *fix)
                                                pool_give_back};
     static const struct handoff_receiver_events events = {on_landed, on_failed};
     const char *listen = fix->address[0] ? fix->address : "127.0.0.1:0";
-    const struct mover_options options = {.listen = listen, .connect_ms = 300, .sends_max = 16};
+    const struct mover_options options = {.listen = listen, .connect_ms = 1000, .sends_max = 16};
     struct error error;
     if (!fix->loop)
         fix->loop = loop_create();
@@ -189,7 +189,7 @@ void fix_start_decode(struct pair_fix *fix)
 void fix_start_prefill(struct pair_fix *fix)
 {
     static const struct handoff_sender_events events = {on_end};
-    const struct mover_options options = {.connect_ms = 300, .sends_max = 16};
+    const struct mover_options options = {.connect_ms = 1000, .sends_max = 16};
     struct error error;
     if (!fix->loop)
         fix->loop = loop_create();

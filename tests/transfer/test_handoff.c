@@ -200,6 +200,29 @@ EVERY_MOVER(a_writer_that_is_there_keeps_the_lease)
     fix_end(&fix);
 }
 
+/* A process that stood still finds its clock far ahead and its peers silent; it is to blame. */
+EVERY_MOVER(a_stall_of_ones_own_is_not_the_silence_of_others)
+{
+    struct pair_fix fix;
+    fix_init(&fix, ops, 4, 65536);
+    fix_start(&fix);
+    struct fix_job *job = fix_reserve(&fix, 20, 600);
+    fix_open(job);
+    TURN_UNTIL(fix.loop, fix.decode.reserved_count == 0);
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        usleep(2 * fix_limits.progress_ms * 1000);
+        fix_post(job, layer, 0, 20);
+        loop_run_once(fix.loop, 0);
+        loop_run_once(fix.loop, 0);
+    }
+    usleep(2 * fix_limits.progress_ms * 1000);
+    fix_first(job);
+    TURN_UNTIL(fix.loop, job->ended);
+    cr_assert_eq(job->ended_status, STATUS_OK, "%s", job->ended_text);
+    fix_check(job);
+    fix_end(&fix);
+}
+
 /* ---- aborts, from either side, in every state ---- */
 
 enum abort_when { BEFORE_OPEN, WHEN_OPENED, WHEN_GRANTED, HALFWAY, ALL_POSTED, WHEN_LEFT_COUNT };

@@ -400,7 +400,7 @@ static void kill_sender(size_t bytes)
     struct mover_end server;
     int pipes[2];
     cr_assert_eq(pipe(pipes), 0);
-    const pid_t child = fork();
+    const pid_t child = fork_mortal();
     if (child == 0)
         run_sender(pipes[0], bytes);
     loop = loop_create();
@@ -451,7 +451,7 @@ Test(mover, ucx_a_receiver_is_killed)
     char address[128] = {0};
     struct mover_end client;
     cr_assert_eq(pipe(pipes), 0);
-    const pid_t child = fork();
+    const pid_t child = fork_mortal();
     if (child == 0)
         run_receiver(pipes[1]);
     cr_assert_gt(read(pipes[0], address, sizeof address - 1), 0);
