@@ -12,6 +12,8 @@ static void cpu_destroy(struct backend *backend)
     struct backend_cpu *cpu = backend_cpu_of(backend);
     memory_release(cpu->activations);
     memory_release(cpu->attention_scratch);
+    memory_release(cpu->attention_partials);
+    free(cpu->attention_left);
     memory_release(cpu->matmul_scratch);
     free(cpu);
 }
@@ -88,6 +90,8 @@ static void name_profile(struct backend_cpu *cpu)
     cpu->base.ops = &CPU_OPS;
 }
 
+enum { SPLIT_ITEMS_PER_MEMBER = 4 };
+
 static enum status allocate_scratch(struct backend_cpu *cpu, struct error *error)
 {
     const struct backend_limits *limits = &cpu->limits;
@@ -98,14 +102,22 @@ static enum status allocate_scratch(struct backend_cpu *cpu, struct error *error
     const size_t matmul_bytes = cpu->matmul_scratch_bytes * team_count(cpu->team);
     cpu->attention_scratch_bytes = (attention_scratch_bytes(limits->head_dim) + 63) / 64 * 64;
     const size_t attention_bytes = cpu->attention_scratch_bytes * team_count(cpu->team);
+    cpu->attention_segments = (limits->context_tokens + ATTENTION_SEGMENT - 1) / ATTENTION_SEGMENT;
+    cpu->attention_split_items = SPLIT_ITEMS_PER_MEMBER * team_count(cpu->team);
+    /* Only what is used takes memory. */
+    const size_t partial_bytes = (size_t)cpu->attention_split_items * cpu->attention_segments *
+                                 attention_partial_bytes(limits->head_dim);
+    cpu->attention_partials = memory_allocate(partial_bytes);
+    cpu->attention_left = calloc(cpu->attention_split_items, sizeof(*cpu->attention_left));
     cpu->activations = memory_allocate(activation_bytes);
     cpu->attention_scratch = memory_allocate(attention_bytes);
     cpu->matmul_scratch = memory_allocate(matmul_bytes);
-    if (!cpu->activations || !cpu->attention_scratch || !cpu->matmul_scratch)
+    if (!cpu->activations || !cpu->attention_scratch || !cpu->matmul_scratch ||
+        !cpu->attention_partials || !cpu->attention_left)
         return error_set(error, STATUS_NO_MEMORY,
                          "There is no memory for the scratch of %u rows by %u (%zu bytes)",
                          limits->rows, limits->width,
-                         activation_bytes + attention_bytes + matmul_bytes);
+                         activation_bytes + attention_bytes + matmul_bytes + partial_bytes);
     return STATUS_OK;
 }
 

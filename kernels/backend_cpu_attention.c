@@ -1,17 +1,22 @@
 /* Attention and the writing of K and V. Attention is cut in items of up to ATTENTION_TILE_ROWS
  * query rows of one key/value head; members take the next item when they are done, the expensive
- * ones (late positions) of a sequence first. Who computes an item changes nothing in it. */
+ * ones (late positions) of a sequence first. Where long sequences make too few items for the team,
+ * an item is cut in ranges of segments, and whoever finishes its last range merges them. Who
+ * computes what changes nothing in it. */
 #include <stdatomic.h>
 
 #include "base/check.h"
 #include "kernels/backend_cpu_internal.h"
 #include "kernels/kv_layout.h"
 
+enum { RANGES_PER_MEMBER = 8 };
+
 struct attention_job {
     struct backend_cpu *cpu;
     const struct attention_args *args;
-    atomic_uint next_item;
-    uint32_t item_count;
+    uint32_t range_segments; /* of one piece; 0: items are not cut */
+    uint32_t piece_count;
+    atomic_uint next_piece;
 };
 
 static uint32_t tile_count(const struct attention_args *args, uint32_t sequence)
@@ -21,17 +26,31 @@ static uint32_t tile_count(const struct attention_args *args, uint32_t sequence)
     return (rows + ATTENTION_TILE_ROWS - 1) / ATTENTION_TILE_ROWS;
 }
 
-/* item: index inside the sequence, kv_heads items for each tile, last tile first. */
-static void attend_item(const struct attention_job *job, uint32_t sequence_index, uint32_t item,
-                        void *scratch)
+static uint32_t segment_count(const struct batch_sequence *sequence)
 {
-    const struct attention_args *args = job->args;
+    const uint32_t longest = sequence->position + sequence->row_count;
+    return (longest + ATTENTION_SEGMENT - 1) / ATTENTION_SEGMENT;
+}
+
+/* Pieces of each of a sequence's items. */
+static uint32_t range_count(const struct attention_job *job, uint32_t sequence)
+{
+    if (job->range_segments == 0)
+        return 1;
+    const uint32_t segments = segment_count(&job->args->sequences[sequence]);
+    return (segments + job->range_segments - 1) / job->range_segments;
+}
+
+/* item: index inside the sequence, kv_heads items for each tile, last tile first. */
+static struct attention_task item_task(const struct attention_args *args, uint32_t sequence_index,
+                                       uint32_t item)
+{
     const struct batch_sequence *sequence = &args->sequences[sequence_index];
     const uint32_t rows = sequence->row_count * (args->heads / args->kv.kv_heads);
     const uint32_t tile = tile_count(args, sequence_index) - 1 - item / args->kv.kv_heads;
     const uint32_t row_first = tile * ATTENTION_TILE_ROWS;
     const size_t at = (size_t)sequence->first_row * args->heads * args->kv.head_dim;
-    const struct attention_task task = {
+    return (struct attention_task){
         .q = device_floats(args->q) + at,
         .out = device_floats(args->out) + at,
         .heads = args->heads,
@@ -44,31 +63,84 @@ static void attend_item(const struct attention_job *job, uint32_t sequence_index
         .row_first = row_first,
         .row_count =
             rows - row_first < ATTENTION_TILE_ROWS ? rows - row_first : ATTENTION_TILE_ROWS,
-        .scratch = scratch,
+        .segment_end = ATTENTION_ALL_SEGMENTS,
     };
-    if (args->kv.dtype == KV_F32)
-        job->cpu->kernels.attention_f32(&task);
-    else
-        job->cpu->kernels.attention_bf16(&task);
+}
+
+/* One range of an item that has several; all_index counts items from the job's first. */
+static void attend_range(const struct attention_job *job, struct attention_task *task,
+                         uint32_t all_index, uint32_t range)
+{
+    struct backend_cpu *cpu = job->cpu;
+    const size_t stride =
+        (size_t)cpu->attention_segments * attention_partial_bytes(cpu->limits.head_dim);
+    task->partials = (float *)(void *)(cpu->attention_partials + all_index * stride);
+    task->segment_first = range * job->range_segments;
+    task->segment_end = task->segment_first + job->range_segments;
+    cpu->kernels.attention_bf16(task);
+    if (atomic_fetch_sub_explicit(&cpu->attention_left[all_index], 1, memory_order_acq_rel) == 1)
+        attention_merge(task);
 }
 
 static void attention_member(void *arg, uint32_t index, uint32_t count)
 {
     struct attention_job *job = arg;
+    const struct attention_args *args = job->args;
     void *scratch = job->cpu->attention_scratch + index * job->cpu->attention_scratch_bytes;
-    const uint32_t kv_heads = job->args->kv.kv_heads;
     uint32_t sequence = 0;
-    uint32_t first = 0; /* item number of the sequence's first */
+    uint32_t first_piece = 0; /* of the sequence */
+    uint32_t first_item = 0;
     for (;;) {
-        const uint32_t item = atomic_fetch_add_explicit(&job->next_item, 1, memory_order_relaxed);
-        if (item >= job->item_count)
+        const uint32_t piece = atomic_fetch_add_explicit(&job->next_piece, 1, memory_order_relaxed);
+        if (piece >= job->piece_count)
             return;
-        /* Item numbers a member draws only grow, so the walk goes forward. */
-        while (item - first >= tile_count(job->args, sequence) * kv_heads) {
-            first += tile_count(job->args, sequence) * kv_heads;
+        /* Numbers a member draws only grow, so the walk goes forward. */
+        for (;;) {
+            const uint32_t items = tile_count(args, sequence) * args->kv.kv_heads;
+            if (piece - first_piece < items * range_count(job, sequence))
+                break;
+            first_piece += items * range_count(job, sequence);
+            first_item += items;
             sequence++;
         }
-        attend_item(job, sequence, item - first, scratch);
+        const uint32_t ranges = range_count(job, sequence);
+        const uint32_t item = (piece - first_piece) / ranges;
+        struct attention_task task = item_task(args, sequence, item);
+        task.scratch = scratch;
+        if (ranges > 1)
+            attend_range(job, &task, first_item + item, (piece - first_piece) % ranges);
+        else if (args->kv.dtype == KV_F32)
+            job->cpu->kernels.attention_f32(&task);
+        else
+            job->cpu->kernels.attention_bf16(&task);
+    }
+}
+
+/* Chooses the ranges when there are too few items, and counts the pieces. */
+static void cut_items(struct attention_job *job)
+{
+    const struct attention_args *args = job->args;
+    struct backend_cpu *cpu = job->cpu;
+    uint32_t item_count = 0;
+    uint32_t segments = 0; /* of all items */
+    for (uint32_t s = 0; s < args->sequence_count; s++) {
+        const uint32_t items = tile_count(args, s) * args->kv.kv_heads;
+        item_count += items;
+        segments += items * segment_count(&args->sequences[s]);
+    }
+    const uint32_t members = team_count(cpu->team);
+    if (item_count <= cpu->attention_split_items && members > 1 && args->kv.dtype == KV_BF16) {
+        job->range_segments = segments / (members * RANGES_PER_MEMBER);
+        job->range_segments += job->range_segments == 0;
+    }
+    uint32_t item = 0;
+    for (uint32_t s = 0; s < args->sequence_count; s++) {
+        const uint32_t items = tile_count(args, s) * args->kv.kv_heads;
+        const uint32_t ranges = range_count(job, s);
+        for (uint32_t i = 0; ranges > 1 && i < items; i++)
+            atomic_store_explicit(&cpu->attention_left[item + i], ranges, memory_order_relaxed);
+        job->piece_count += items * ranges;
+        item += items;
     }
 }
 
@@ -91,8 +163,8 @@ void cpu_attention(struct backend *backend, const struct attention_args *args)
         const size_t last = (size_t)sequence->position + sequence->row_count;
         CHECK(last <= cpu->limits.context_tokens);
         products += last * sequence->row_count * args->heads * args->kv.head_dim;
-        job.item_count += tile_count(args, s) * args->kv.kv_heads;
     }
+    cut_items(&job);
     if (products < TEAM_PRODUCTS_FLOAT)
         attention_member(&job, 0, 1);
     else

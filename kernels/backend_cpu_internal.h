@@ -2,6 +2,7 @@
 #ifndef BATON_KERNELS_BACKEND_CPU_INTERNAL_H
 #define BATON_KERNELS_BACKEND_CPU_INTERNAL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,6 +28,10 @@ struct backend_cpu {
     /* attention_scratch_bytes() for every member of the team. */
     uint8_t *attention_scratch;
     size_t attention_scratch_bytes; /* of one member */
+    /* Sums of segments of the items of a call that are cut: at most attention_split_items. */
+    uint8_t *attention_partials; /* [item][attention_segments] of attention_partial_bytes() */
+    atomic_uint *attention_left; /* [item] ranges that are not done */
+    uint32_t attention_split_items, attention_segments;
 };
 
 struct weight {

@@ -118,9 +118,17 @@ struct attention_task {
     uint32_t position;             /* of token 0 */
     uint32_t row_first, row_count; /* row_count <= ATTENTION_TILE_ROWS */
     void *scratch;                 /* attention_scratch_bytes(head_dim), 64-byte aligned */
+    /* bf16 pages only: with `partials`, the sums of segments [segment_first, segment_end) go there
+     * instead of the result to `out`, to be merged when all of them are done. Without: all. */
+    uint32_t segment_first, segment_end;
+    float *partials; /* [segment] of attention_partial_bytes(head_dim), or NULL */
 };
 typedef void attention_kernel(const struct attention_task *task);
 size_t attention_scratch_bytes(uint32_t head_dim);
+size_t attention_partial_bytes(uint32_t head_dim);
+/* out from the partials of every segment a row sees, whichever variant made them. */
+void attention_merge(const struct attention_task *task);
+enum { ATTENTION_ALL_SEGMENTS = 1 << 23 }; /* segment_end without partials */
 
 /* The chosen function of every slot, e.g. table->matmul_i8_q4a. */
 struct kernel_table {

@@ -164,6 +164,7 @@ struct attention_case {
     uint32_t rows;  /* query tokens, the last of the cache's */
     float *q;       /* [rows][heads][head_dim] */
     void *scratch;
+    float *partials; /* of every segment */
 };
 
 static void attention_make(struct check *check, struct attention_case *attention,
@@ -183,19 +184,39 @@ static void attention_make(struct check *check, struct attention_case *attention
     fill_floats(check, flavour == FLAVOUR_NONFINITE ? FLAVOUR_NORMAL : flavour, attention->q,
                 values);
     attention->scratch = guard_allocate(attention_scratch_bytes(head_dim));
+    attention->partials =
+        guard_allocate((tokens / ATTENTION_SEGMENT + 1) * attention_partial_bytes(head_dim));
 }
 
-/* All rows in tiles of `tile`, all key/value heads. */
+/* Segment by segment, the last first, then merged: what a backend does with few long rows. */
+static void attention_by_segment(attention_kernel *function, struct attention_task task,
+                                 float *partials)
+{
+    const uint32_t group = task.heads / task.kv->kv_heads;
+    const uint32_t longest = task.position + (task.row_first + task.row_count - 1) / group + 1;
+    const uint32_t segments = (longest + ATTENTION_SEGMENT - 1) / ATTENTION_SEGMENT;
+    task.partials = partials;
+    for (uint32_t segment = segments; segment-- > 0;) {
+        task.segment_first = segment;
+        task.segment_end = segment + 1;
+        function(&task);
+    }
+    attention_merge(&task);
+}
+
+/* All rows in tiles of `tile`, all key/value heads; tile 0: in one tile, by segments. */
 static float *attention_run(const struct attention_case *attention, void (*function)(void),
                             uint32_t tile)
 {
+    const bool by_segment = tile == 0;
+    tile = tile ? tile : ATTENTION_TILE_ROWS;
     const struct kv_view *view = &attention->cache.view;
     const uint32_t heads = view->kv_heads * attention->group;
     const uint32_t rows = attention->rows * attention->group;
     float *out = guard_allocate((size_t)attention->rows * heads * view->head_dim * sizeof(float));
     for (uint32_t kv_head = 0; kv_head < view->kv_heads; kv_head++) {
         for (uint32_t row = 0; row < rows; row += tile) {
-            ((attention_kernel *)function)(&(struct attention_task){
+            const struct attention_task task = {
                 .q = attention->q,
                 .out = out,
                 .heads = heads,
@@ -208,7 +229,12 @@ static float *attention_run(const struct attention_case *attention, void (*funct
                 .row_first = row,
                 .row_count = rows - row < tile ? rows - row : tile,
                 .scratch = attention->scratch,
-            });
+                .segment_end = ATTENTION_ALL_SEGMENTS,
+            };
+            if (by_segment)
+                attention_by_segment((attention_kernel *)function, task, attention->partials);
+            else
+                ((attention_kernel *)function)(&task);
         }
     }
     return out;
@@ -224,12 +250,17 @@ static void attention_compare(struct check *check, struct attention_case *attent
         const uint32_t tile = check_pick(check, 1, ATTENTION_TILE_ROWS - 1);
         const float *cut = attention_run(attention, check->function, tile);
         floats_equal(check, "out (other tiles)", expected, cut, attention->rows, width);
+        if (attention->cache.dtype == KV_BF16) {
+            const float *merged = attention_run(attention, check->function, 0);
+            floats_equal(check, "out (by segments)", expected, merged, attention->rows, width);
+        }
     }
     guards_check(check);
     guards_release();
 }
 
-/* exact: everything in double. plain: float, the usual two passes. */
+/* exact: everything in double. plain: float, the usual two passes; over bf16 pages queries and
+ * weights are rounded to bf16 as anyone who multiplies in bf16 would. */
 static void attend_plainly(const struct attention_case *attention, uint32_t row, uint32_t head,
                            double *exact, float *plain)
 {
@@ -250,11 +281,12 @@ static void attend_plainly(const struct attention_case *attention, uint32_t row,
         double dot = 0;
         float dot_plain = 0;
         for (uint32_t dim = 0; dim < head_dim; dim++) {
-            dot += (double)q[dim] * stored(cache, 0, t, kv_head, dim);
-            dot_plain += q[dim] * stored(cache, 0, t, kv_head, dim);
+            const float k = stored(cache, 0, t, kv_head, dim);
+            dot += (double)q[dim] * k;
+            dot_plain += rounded(cache, q[dim] * scale) * k;
         }
         weight[t] = dot * scale;
-        weight_plain[t] = dot_plain * scale;
+        weight_plain[t] = dot_plain;
         largest = fmax(largest, weight[t]);
         largest_plain = fmaxf(largest_plain, weight_plain[t]);
     }
@@ -269,8 +301,9 @@ static void attend_plainly(const struct attention_case *attention, uint32_t row,
         plain[dim] = 0;
         for (uint32_t t = 0; t < visible; t++) {
             exact[dim] += weight[t] / total * stored(cache, 1, t, kv_head, dim);
-            plain[dim] += weight_plain[t] / total_plain * stored(cache, 1, t, kv_head, dim);
+            plain[dim] += rounded(cache, weight_plain[t]) * stored(cache, 1, t, kv_head, dim);
         }
+        plain[dim] /= total_plain;
     }
 }
 

@@ -1,6 +1,6 @@
-/* Causal attention over pages, one query row at a time, in the order the profile fixes: blocks of
- * 64 tokens with an online softmax inside each absolute segment of 512, segments merged ascending.
- * Tokens past the row's position are never read as numbers. */
+/* Causal attention over float32 pages, one query row at a time, in the order the profile fixes:
+ * blocks of 64 tokens with an online softmax inside each absolute segment of 512, segments merged
+ * ascending. Tokens past the row's position are never read as numbers. */
 #include <math.h>
 #include <string.h>
 
@@ -16,31 +16,18 @@ struct partial {
     float *values; /* [D] */
 };
 
-size_t attention_scratch_bytes(uint32_t head_dim)
-{
-    /* Two sets of values and one block of scores a row, and what a row carries along. */
-    const size_t row_floats = 2 * (size_t)kv_padded_dim(head_dim) + ATTENTION_BLOCK + LANE_COUNT;
-    return ATTENTION_TILE_ROWS * row_floats * sizeof(float);
-}
-
-REF_INLINE float load(enum kv_dtype dtype, const void *block, size_t index)
-{
-    return dtype == KV_F32 ? ((const float *)block)[index]
-                           : float_from_bf16(((const uint16_t *)block)[index]);
-}
-
 /* scores[t] = scale * (q . k[t]) for the `count` tokens from `first`, a chain over ascending dims.
  */
-REF_INLINE void score_block(const struct attention_task *task, enum kv_dtype dtype, const float *q,
-                            uint32_t first, uint32_t count, float scores[ATTENTION_BLOCK])
+REF_INLINE void score_block(const struct attention_task *task, const float *q, uint32_t first,
+                            uint32_t count, float scores[ATTENTION_BLOCK])
 {
     for (uint32_t t = 0; t < count; t += KV_BLOCK_TOKENS) {
-        const void *k = kv_block(task->kv, task->slots, KV_PART_K, task->kv_head, first + t);
+        const float *k =
+            (const void *)kv_block(task->kv, task->slots, KV_PART_K, task->kv_head, first + t);
         float dots[KV_BLOCK_TOKENS] = {0};
         for (uint32_t dim = 0; dim < task->head_dim; dim++)
             for (uint32_t token = 0; token < KV_BLOCK_TOKENS; token++)
-                dots[token] =
-                    fmaf(q[dim], load(dtype, k, kv_k_index(dtype, token, dim)), dots[token]);
+                dots[token] = fmaf(q[dim], k[kv_k_index(KV_F32, token, dim)], dots[token]);
         for (uint32_t token = 0; token < KV_BLOCK_TOKENS; token++)
             scores[t + token] = dots[token] * task->scale;
     }
@@ -57,12 +44,12 @@ REF_INLINE float weigh_block(float scores[ATTENTION_BLOCK], uint32_t count, floa
     return lane_tree_sum(lanes);
 }
 
-REF_INLINE void add_block(const struct attention_task *task, enum kv_dtype dtype, const float *q,
-                          uint32_t first, uint32_t count, struct partial *partial)
+REF_INLINE void add_block(const struct attention_task *task, const float *q, uint32_t first,
+                          uint32_t count, struct partial *partial)
 {
     const uint32_t padded = kv_padded_dim(task->head_dim);
     float scores[ATTENTION_BLOCK];
-    score_block(task, dtype, q, first, count, scores);
+    score_block(task, q, first, count, scores);
     float maximum = partial->maximum;
     for (uint32_t t = 0; t < count; t++)
         maximum = scores[t] > maximum ? scores[t] : maximum;
@@ -72,12 +59,12 @@ REF_INLINE void add_block(const struct attention_task *task, enum kv_dtype dtype
     for (uint32_t dim = 0; dim < task->head_dim; dim++)
         partial->values[dim] *= correction;
     for (uint32_t t = 0; t < count; t++) {
-        const void *v = kv_block(task->kv, task->slots, KV_PART_V, task->kv_head, first + t);
+        const float *v =
+            (const void *)kv_block(task->kv, task->slots, KV_PART_V, task->kv_head, first + t);
         const uint32_t token = (first + t) % KV_BLOCK_TOKENS;
         for (uint32_t dim = 0; dim < task->head_dim; dim++)
             partial->values[dim] =
-                fmaf(scores[t], load(dtype, v, kv_v_index(dtype, padded, token, dim)),
-                     partial->values[dim]);
+                fmaf(scores[t], v[kv_v_index(KV_F32, padded, token, dim)], partial->values[dim]);
     }
 }
 
@@ -93,8 +80,8 @@ REF_INLINE void merge(uint32_t head_dim, struct partial *into, const struct part
         into->values[dim] = fmaf(into->values[dim], keep, next->values[dim] * take);
 }
 
-REF_INLINE void attend_row(const struct attention_task *task, enum kv_dtype dtype, const float *q,
-                           float *out, uint32_t visible)
+REF_INLINE void attend_row(const struct attention_task *task, const float *q, float *out,
+                           uint32_t visible)
 {
     float *values = task->scratch;
     struct partial whole = {-INFINITY, 0.0f, values};
@@ -103,8 +90,8 @@ REF_INLINE void attend_row(const struct attention_task *task, enum kv_dtype dtyp
         memset(part.values, 0, task->head_dim * sizeof(float));
         for (uint32_t b = segment; b < visible && b < segment + ATTENTION_SEGMENT;
              b += ATTENTION_BLOCK)
-            add_block(task, dtype, q, b,
-                      visible - b < ATTENTION_BLOCK ? visible - b : ATTENTION_BLOCK, &part);
+            add_block(task, q, b, visible - b < ATTENTION_BLOCK ? visible - b : ATTENTION_BLOCK,
+                      &part);
         if (segment)
             merge(task->head_dim, &whole, &part);
         else
@@ -115,23 +102,13 @@ REF_INLINE void attend_row(const struct attention_task *task, enum kv_dtype dtyp
         out[dim] = values[dim] * inverse;
 }
 
-REF_INLINE void attend(const struct attention_task *task, enum kv_dtype dtype)
+REF_CLONES void attention_f32__ref(const struct attention_task *task)
 {
     const uint32_t group = task->heads / task->kv->kv_heads;
     for (uint32_t row = task->row_first; row < task->row_first + task->row_count; row++) {
         const uint32_t token = row / group;
         const uint32_t head = task->kv_head * group + row % group;
         const size_t at = ((size_t)token * task->heads + head) * task->head_dim;
-        attend_row(task, dtype, task->q + at, task->out + at, task->position + token + 1);
+        attend_row(task, task->q + at, task->out + at, task->position + token + 1);
     }
-}
-
-REF_CLONES void attention_f32__ref(const struct attention_task *task)
-{
-    attend(task, KV_F32);
-}
-
-REF_CLONES void attention_bf16__ref(const struct attention_task *task)
-{
-    attend(task, KV_BF16);
 }

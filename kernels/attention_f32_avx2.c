@@ -1,24 +1,19 @@
-/* Causal attention over pages, up to 24 query rows together: for every block of 64 tokens the
- * scores of 6 rows at a time (tokens in lanes), then the softmax row by row, then the weighted sum
- * of V for 6 rows at a time (dims in lanes). The order of every sum is attention_ref.c's. */
+/* Causal attention over float32 pages, up to 24 query rows together: for every block of 64 tokens
+ * the scores of 6 rows at a time (tokens in lanes), then the softmax row by row, then the weighted
+ * sum of V for 6 rows at a time (dims in lanes). The order of every sum is attention_f32_ref.c's.
+ */
 #include <math.h>
 #include <string.h>
 
+#include "kernels/attention_rows.h"
 #include "kernels/exp_avx2.h"
-#include "kernels/kernels.h"
-#include "kernels/kv_layout.h"
-#include "kernels/lane_tree.h"
 #include "kernels/lanes_avx2.h"
 
-enum { TILE_ROWS = 6, BLOCK_PARTS = ATTENTION_BLOCK / KV_BLOCK_TOKENS };
+enum { TILE_ROWS = 6 };
 
-/* What one task works on. Rows are in order of position, so `visible` never falls. */
+/* What one task works on. */
 struct rows {
-    const struct attention_task *task;
-    uint32_t padded_dim;
-    const float *q[ATTENTION_TILE_ROWS];
-    float *out[ATTENTION_TILE_ROWS];
-    uint32_t visible[ATTENTION_TILE_ROWS]; /* tokens a row sees, from position 0 */
+    struct attention_rows of;              /* the task's */
     float (*scores)[ATTENTION_BLOCK];      /* [row] */
     float correction[ATTENTION_TILE_ROWS]; /* of the running block */
 };
@@ -29,48 +24,28 @@ struct partials {
     float *values; /* [row][padded_dim] */
 };
 
-/* Tokens of the block at `first` that a row sees. */
-AVX2_INLINE uint32_t visible_in_block(const struct rows *rows, uint32_t row, uint32_t first)
-{
-    const uint32_t visible = rows->visible[row] - first;
-    return visible < ATTENTION_BLOCK ? visible : ATTENTION_BLOCK;
-}
-
 AVX2_INLINE void add_dim(const struct rows *rows, const uint32_t count, uint32_t row, uint32_t dim,
                          __m256 low, __m256 high, __m256 dots[][2])
 {
     UNROLL for (uint32_t r = 0; r < count; r++)
     {
-        const __m256 q = _mm256_set1_ps(rows->q[row + r][dim]);
+        const __m256 q = _mm256_set1_ps(rows->of.q[row + r][dim]);
         dots[r][0] = _mm256_fmadd_ps(q, low, dots[r][0]);
         dots[r][1] = _mm256_fmadd_ps(q, high, dots[r][1]);
     }
 }
 
 /* Scores of `count` rows and the 16 tokens of one block of K. */
-AVX2_INLINE void score_part(const struct rows *rows, const enum kv_dtype dtype,
-                            const uint32_t count, uint32_t row, const uint8_t *k, uint32_t part)
+AVX2_INLINE void score_part(const struct rows *rows, const uint32_t count, uint32_t row,
+                            const uint8_t *k, uint32_t part)
 {
-    const uint32_t head_dim = rows->task->head_dim;
+    const uint32_t head_dim = rows->of.task->head_dim;
     __m256 dots[TILE_ROWS][2];
     UNROLL for (uint32_t r = 0; r < count; r++) dots[r][0] = dots[r][1] = _mm256_setzero_ps();
-    uint32_t dim = 0;
-    if (dtype == KV_F32) {
-        for (; dim < head_dim; dim++, k += 64)
-            add_dim(rows, count, row, dim, _mm256_loadu_ps((const float *)(const void *)k),
-                    _mm256_loadu_ps((const float *)(const void *)(k + 32)), dots);
-    } else {
-        for (; dim + 2 <= head_dim; dim += 2, k += 64) {
-            add_dim(rows, count, row, dim, bf16_even(load_bytes(k)), bf16_even(load_bytes(k + 32)),
-                    dots);
-            add_dim(rows, count, row, dim + 1, bf16_odd(load_bytes(k)),
-                    bf16_odd(load_bytes(k + 32)), dots);
-        }
-        if (dim < head_dim)
-            add_dim(rows, count, row, dim, bf16_even(load_bytes(k)), bf16_even(load_bytes(k + 32)),
-                    dots);
-    }
-    const __m256 scale = _mm256_set1_ps(rows->task->scale);
+    for (uint32_t dim = 0; dim < head_dim; dim++, k += 64)
+        add_dim(rows, count, row, dim, _mm256_loadu_ps((const float *)(const void *)k),
+                _mm256_loadu_ps((const float *)(const void *)(k + 32)), dots);
+    const __m256 scale = _mm256_set1_ps(rows->of.task->scale);
     UNROLL for (uint32_t r = 0; r < count; r++)
     {
         float *scores = rows->scores[row + r] + (size_t)part * KV_BLOCK_TOKENS;
@@ -92,7 +67,7 @@ AVX2_INLINE void weigh_row(struct rows *rows, uint32_t row, uint32_t first,
                            struct partials *partials)
 {
     float *scores = rows->scores[row];
-    const __m256i visible = _mm256_set1_epi32((int)visible_in_block(rows, row, first));
+    const __m256i visible = _mm256_set1_epi32((int)visible_in_block(&rows->of, row, first));
     const __m256i step = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256 lowest = _mm256_set1_ps(-INFINITY);
     __m256 block[ATTENTION_BLOCK / 8];
@@ -136,31 +111,20 @@ AVX2_INLINE void add_token(const struct rows *rows, const uint32_t count, uint32
 }
 
 /* 16 dims of V of one token. */
-AVX2_INLINE void load_v(const enum kv_dtype dtype, const uint8_t *const v[BLOCK_PARTS],
-                        uint32_t padded_dim, uint32_t token, uint32_t dim, __m256 *low,
-                        __m256 *high)
+AVX2_INLINE void load_v(const uint8_t *const v[BLOCK_PARTS], uint32_t padded_dim, uint32_t token,
+                        uint32_t dim, __m256 *low, __m256 *high)
 {
-    const uint8_t *block = v[token / KV_BLOCK_TOKENS];
-    const size_t index = kv_v_index(dtype, padded_dim, token % KV_BLOCK_TOKENS / 2 * 2, dim);
-    if (dtype == KV_F32) {
-        const float *from =
-            (const float *)(const void *)block + index + (size_t)(token % 2) * padded_dim;
-        *low = _mm256_loadu_ps(from);
-        *high = _mm256_loadu_ps(from + 8);
-        return;
-    }
-    const __m256i a = load_bytes((const uint16_t *)(const void *)block + index);
-    const __m256i b = load_bytes((const uint16_t *)(const void *)block + index + 16);
-    *low = token % 2 ? bf16_odd(a) : bf16_even(a);
-    *high = token % 2 ? bf16_odd(b) : bf16_even(b);
+    const float *block = (const float *)(const void *)v[token / KV_BLOCK_TOKENS];
+    const float *from = block + kv_v_index(KV_F32, padded_dim, token % KV_BLOCK_TOKENS, dim);
+    *low = _mm256_loadu_ps(from);
+    *high = _mm256_loadu_ps(from + 8);
 }
 
 /* values = values * correction + weights * V for `count` rows and the tokens all of them see. */
-AVX2_INLINE void add_values(const struct rows *rows, const enum kv_dtype dtype,
-                            const uint32_t count, uint32_t row, uint32_t tokens,
-                            const uint8_t *const v[BLOCK_PARTS], float *values)
+AVX2_INLINE void add_values(const struct rows *rows, const uint32_t count, uint32_t row,
+                            uint32_t tokens, const uint8_t *const v[BLOCK_PARTS], float *values)
 {
-    const uint32_t padded = rows->padded_dim;
+    const uint32_t padded = rows->of.padded_dim;
     for (uint32_t dim = 0; dim < padded; dim += 16) {
         __m256 sums[TILE_ROWS][2];
         UNROLL for (uint32_t r = 0; r < count; r++)
@@ -174,13 +138,13 @@ AVX2_INLINE void add_values(const struct rows *rows, const enum kv_dtype dtype,
         __m256 high;
         uint32_t token = 0;
         for (; token + 2 <= tokens; token += 2) {
-            load_v(dtype, v, padded, token, dim, &low, &high);
+            load_v(v, padded, token, dim, &low, &high);
             add_token(rows, count, row, token, low, high, sums);
-            load_v(dtype, v, padded, token + 1, dim, &low, &high);
+            load_v(v, padded, token + 1, dim, &low, &high);
             add_token(rows, count, row, token + 1, low, high, sums);
         }
         if (token < tokens) {
-            load_v(dtype, v, padded, token, dim, &low, &high);
+            load_v(v, padded, token, dim, &low, &high);
             add_token(rows, count, row, token, low, high, sums);
         }
         UNROLL for (uint32_t r = 0; r < count; r++)
@@ -193,17 +157,16 @@ AVX2_INLINE void add_values(const struct rows *rows, const enum kv_dtype dtype,
 }
 
 /* The tokens that this row sees and the first row of its tile does not. */
-AVX2_INLINE void add_diagonal(const struct rows *rows, const enum kv_dtype dtype, uint32_t row,
-                              uint32_t from, uint32_t to, const uint8_t *const v[BLOCK_PARTS],
-                              float *values)
+AVX2_INLINE void add_diagonal(const struct rows *rows, uint32_t row, uint32_t from, uint32_t to,
+                              const uint8_t *const v[BLOCK_PARTS], float *values)
 {
     for (uint32_t token = from; token < to; token++) {
         const __m256 weight = _mm256_set1_ps(rows->scores[row][token]);
-        for (uint32_t dim = 0; dim < rows->padded_dim; dim += 16) {
-            float *at = values + (size_t)row * rows->padded_dim + dim;
+        for (uint32_t dim = 0; dim < rows->of.padded_dim; dim += 16) {
+            float *at = values + (size_t)row * rows->of.padded_dim + dim;
             __m256 low;
             __m256 high;
-            load_v(dtype, v, rows->padded_dim, token, dim, &low, &high);
+            load_v(v, rows->of.padded_dim, token, dim, &low, &high);
             _mm256_storeu_ps(at, _mm256_fmadd_ps(weight, low, _mm256_loadu_ps(at)));
             _mm256_storeu_ps(at + 8, _mm256_fmadd_ps(weight, high, _mm256_loadu_ps(at + 8)));
         }
@@ -211,60 +174,51 @@ AVX2_INLINE void add_diagonal(const struct rows *rows, const enum kv_dtype dtype
 }
 
 /* One block of 64 tokens for rows [row, row + count), all of which see its first token. */
-AVX2_INLINE void attend_tile(struct rows *rows, const enum kv_dtype dtype, const uint32_t count,
-                             uint32_t row, uint32_t first, struct partials *partials)
+AVX2_INLINE void attend_tile(struct rows *rows, const uint32_t count, uint32_t row, uint32_t first,
+                             struct partials *partials)
 {
-    const struct attention_task *task = rows->task;
-    const uint32_t longest = visible_in_block(rows, row + count - 1, first);
-    const uint32_t shortest = visible_in_block(rows, row, first);
+    const struct attention_task *task = rows->of.task;
+    const uint32_t longest = visible_in_block(&rows->of, row + count - 1, first);
+    const uint32_t shortest = visible_in_block(&rows->of, row, first);
     const uint8_t *v[BLOCK_PARTS] = {NULL};
     for (uint32_t part = 0; part * KV_BLOCK_TOKENS < longest; part++) {
         const uint32_t position = first + part * KV_BLOCK_TOKENS;
         const uint8_t *k = kv_block(task->kv, task->slots, KV_PART_K, task->kv_head, position);
         v[part] = kv_block(task->kv, task->slots, KV_PART_V, task->kv_head, position);
-        score_part(rows, dtype, count, row, k, part);
+        score_part(rows, count, row, k, part);
     }
     for (uint32_t r = row; r < row + count; r++)
         weigh_row(rows, r, first, partials);
-    add_values(rows, dtype, count, row, shortest, v, partials->values);
+    add_values(rows, count, row, shortest, v, partials->values);
     for (uint32_t r = row + 1; r < row + count; r++)
-        add_diagonal(rows, dtype, r, shortest, visible_in_block(rows, r, first), v,
-                     partials->values);
+        add_diagonal(rows, r, shortest, visible_in_block(&rows->of, r, first), v, partials->values);
 }
 
-AVX2_INLINE void attend_block(struct rows *rows, const enum kv_dtype dtype, uint32_t row,
-                              uint32_t first, struct partials *partials)
+AVX2_INLINE void attend_block(struct rows *rows, uint32_t row, uint32_t first,
+                              struct partials *partials)
 {
-    const uint32_t end = rows->task->row_count;
+    const uint32_t end = rows->of.task->row_count;
     for (; row + TILE_ROWS <= end; row += TILE_ROWS)
-        attend_tile(rows, dtype, TILE_ROWS, row, first, partials);
+        attend_tile(rows, TILE_ROWS, row, first, partials);
     switch (end - row) {
     case 5:
-        attend_tile(rows, dtype, 5, row, first, partials);
+        attend_tile(rows, 5, row, first, partials);
         break;
     case 4:
-        attend_tile(rows, dtype, 4, row, first, partials);
+        attend_tile(rows, 4, row, first, partials);
         break;
     case 3:
-        attend_tile(rows, dtype, 3, row, first, partials);
+        attend_tile(rows, 3, row, first, partials);
         break;
     case 2:
-        attend_tile(rows, dtype, 2, row, first, partials);
+        attend_tile(rows, 2, row, first, partials);
         break;
     case 1:
-        attend_tile(rows, dtype, 1, row, first, partials);
+        attend_tile(rows, 1, row, first, partials);
         break;
     default:
         break;
     }
-}
-
-/* The first row that sees position `first`. */
-AVX2_INLINE uint32_t first_row_that_sees(const struct rows *rows, uint32_t row, uint32_t first)
-{
-    while (rows->visible[row] <= first)
-        row++;
-    return row;
 }
 
 AVX2_INLINE void merge_row(const struct rows *rows, uint32_t row, struct partials *into,
@@ -276,54 +230,43 @@ AVX2_INLINE void merge_row(const struct rows *rows, uint32_t row, struct partial
     const float take = exp_approx(next->maximum[row] - maximum);
     into->maximum[row] = maximum;
     into->total[row] = fmaf(into->total[row], keep, next->total[row] * take);
-    float *a = into->values + (size_t)row * rows->padded_dim;
-    const float *b = next->values + (size_t)row * rows->padded_dim;
-    for (uint32_t dim = 0; dim < rows->padded_dim; dim += 8) {
+    float *a = into->values + (size_t)row * rows->of.padded_dim;
+    const float *b = next->values + (size_t)row * rows->of.padded_dim;
+    for (uint32_t dim = 0; dim < rows->of.padded_dim; dim += 8) {
         const __m256 taken = _mm256_mul_ps(_mm256_loadu_ps(b + dim), _mm256_set1_ps(take));
         _mm256_storeu_ps(a + dim,
                          _mm256_fmadd_ps(_mm256_loadu_ps(a + dim), _mm256_set1_ps(keep), taken));
     }
 }
 
-AVX2_INLINE void find_rows(struct rows *rows, const struct attention_task *task)
-{
-    const uint32_t group = task->heads / task->kv->kv_heads;
-    for (uint32_t r = 0; r < task->row_count; r++) {
-        const uint32_t token = (task->row_first + r) / group;
-        const uint32_t head = task->kv_head * group + (task->row_first + r) % group;
-        const size_t at = ((size_t)token * task->heads + head) * task->head_dim;
-        rows->q[r] = task->q + at;
-        rows->out[r] = task->out + at;
-        rows->visible[r] = task->position + token + 1;
-    }
-}
-
 AVX2_INLINE void clear(const struct rows *rows, struct partials *partials)
 {
-    for (uint32_t r = 0; r < rows->task->row_count; r++) {
+    for (uint32_t r = 0; r < rows->of.task->row_count; r++) {
         partials->maximum[r] = -INFINITY;
         partials->total[r] = 0.0f;
     }
-    memset(partials->values, 0, (size_t)rows->task->row_count * rows->padded_dim * sizeof(float));
+    memset(partials->values, 0,
+           (size_t)rows->of.task->row_count * rows->of.padded_dim * sizeof(float));
 }
 
-AVX2_INLINE void attend(const struct attention_task *task, const enum kv_dtype dtype)
+void attention_f32__avx2_6x16(const struct attention_task *task)
 {
-    struct rows rows = {.task = task, .padded_dim = kv_padded_dim(task->head_dim)};
+    struct rows rows;
+    attention_rows_find(&rows.of, task);
     struct partials whole = {.values = task->scratch};
-    struct partials part = {.values = whole.values + ATTENTION_TILE_ROWS * rows.padded_dim};
-    rows.scores = (float(*)[ATTENTION_BLOCK])(part.values + ATTENTION_TILE_ROWS * rows.padded_dim);
-    find_rows(&rows, task);
-    const uint32_t longest = rows.visible[task->row_count - 1];
+    struct partials part = {.values = whole.values + ATTENTION_TILE_ROWS * rows.of.padded_dim};
+    rows.scores =
+        (float(*)[ATTENTION_BLOCK])(part.values + ATTENTION_TILE_ROWS * rows.of.padded_dim);
+    const uint32_t longest = rows.of.visible[task->row_count - 1];
     for (uint32_t segment = 0; segment < longest; segment += ATTENTION_SEGMENT) {
         struct partials *into = segment ? &part : &whole;
         clear(&rows, into);
-        const uint32_t first_row = first_row_that_sees(&rows, 0, segment);
+        const uint32_t first_row = first_row_that_sees(&rows.of, 0, segment);
         uint32_t row = first_row;
         for (uint32_t first = segment; first < longest && first < segment + ATTENTION_SEGMENT;
              first += ATTENTION_BLOCK) {
-            row = first_row_that_sees(&rows, row, first);
-            attend_block(&rows, dtype, row, first, into);
+            row = first_row_that_sees(&rows.of, row, first);
+            attend_block(&rows, row, first, into);
         }
         for (uint32_t r = first_row; segment && r < task->row_count; r++)
             merge_row(&rows, r, &whole, &part);
@@ -331,16 +274,6 @@ AVX2_INLINE void attend(const struct attention_task *task, const enum kv_dtype d
     for (uint32_t r = 0; r < task->row_count; r++) {
         const float inverse = 1.0f / whole.total[r];
         for (uint32_t dim = 0; dim < task->head_dim; dim++)
-            rows.out[r][dim] = whole.values[(size_t)r * rows.padded_dim + dim] * inverse;
+            rows.of.out[r][dim] = whole.values[(size_t)r * rows.of.padded_dim + dim] * inverse;
     }
-}
-
-void attention_f32__avx2_6x16(const struct attention_task *task)
-{
-    attend(task, KV_F32);
-}
-
-void attention_bf16__avx2_6x16(const struct attention_task *task)
-{
-    attend(task, KV_BF16);
 }
