@@ -3,7 +3,9 @@
 
 Both run alternately, in turn first and second, at the same numbers of threads and tokens; what is
 printed are medians of tokens per second and their ratio, as a table in Markdown. Nothing of the
-peer is kept here: build it elsewhere and give the folder of its programs.
+peer is kept here: build it elsewhere and give the folder of its programs. The machine must have
+nothing else to do: threads that wait for one another by spinning, as the peer's do, lose far more
+than their share to a neighbour.
 
   compare_llama.py --peer FOLDER --model FILE --baton build/bin/baton
 """
@@ -19,6 +21,7 @@ import time
 PREFILL, DECODE = "prefill", "decode"
 RUN_TIMEOUT_S = 1800
 STEPS = 32
+LOAD_MAX = 0.5
 
 
 def counts(text):
@@ -129,6 +132,9 @@ def cpu_name():
 
 def main():
     arguments = parse_arguments()
+    load = os.getloadavg()[0]
+    if load > LOAD_MAX:
+        print(f"the load of this machine is {load:.1f}: do not trust the ratios", file=sys.stderr)
     print(
         f"{os.path.basename(arguments.model)}, {cpu_name()}, {arguments.threads} threads, "
         f"medians of {arguments.rounds} alternating runs, {time.strftime('%Y-%m-%d')}\n"
