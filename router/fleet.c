@@ -8,6 +8,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+/* Heartbeats that must be missing before silence counts as loss. */
+enum { HEARTBEATS_IN_SILENCE = 3 };
+
 struct slot {
     struct fleet_worker worker;
     struct fleet *fleet;
@@ -82,25 +85,41 @@ static void close_slot(struct slot *slot, enum status status, const char *text)
     lose(slot, text);
 }
 
-/* Another life of the same node, or the same life on another link, takes the place of this one. */
+/* Another life of the same node, or the same life on another link. */
+static bool is_former_life(const struct slot *slot, const struct msg_hello *hello)
+{
+    const bool same_boot = memcmp(slot->worker.boot_id, hello->boot_id.data, 16) == 0;
+    const bool same_node = slot->worker.role == (enum worker_role)hello->role &&
+                           strlen(slot->worker.node) == hello->node.bytes &&
+                           memcmp(slot->worker.node, hello->node.data, hello->node.bytes) == 0;
+    return same_boot || same_node;
+}
+
 static void replace_former_lives(struct fleet *fleet, const struct slot *newcomer,
                                  const struct msg_hello *hello)
 {
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         struct slot *slot = &fleet->slots[i];
         if (slot == newcomer || slot->worker.state == FLEET_FREE ||
-            slot->worker.state == FLEET_GREETING)
-            continue;
-        const bool same_boot = memcmp(slot->worker.boot_id, hello->boot_id.data, 16) == 0;
-        const bool same_node = slot->worker.role == (enum worker_role)hello->role &&
-                               strlen(slot->worker.node) == hello->node.bytes &&
-                               memcmp(slot->worker.node, hello->node.data, hello->node.bytes) == 0;
-        if (!same_boot && !same_node)
+            slot->worker.state == FLEET_GREETING || !is_former_life(slot, hello))
             continue;
         if (is_live(slot))
             close_slot(slot, STATUS_CLOSED, "the node has connected again");
         set_state(slot, FLEET_FREE, "");
     }
+}
+
+/* The first worker decides which weights are served, until all that have them are gone. */
+static enum status check_hello(const struct fleet *fleet, const struct msg_hello *hello,
+                               struct error *error)
+{
+    TRY(fleet_hello_check(&fleet->rules, hello, error));
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct slot *slot = &fleet->slots[i];
+        if (is_live(slot) && !is_former_life(slot, hello))
+            TRY(fleet_weights_check(hello, &slot->worker, error));
+    }
+    return STATUS_OK;
 }
 
 /* Workers that can be paired share a number. Says what keeps the others apart. */
@@ -134,7 +153,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
         close_slot(slot, STATUS_INVALID, "a second HELLO came on one link");
         return;
     }
-    if (fleet_hello_check(&fleet->rules, hello, &error) != STATUS_OK) {
+    if (check_hello(fleet, hello, &error) != STATUS_OK) {
         LOG_WARN("a worker at %s was refused: %s", link_peer(slot->link), error.text);
         close_slot(slot, error.status, error.text);
         return;
@@ -292,6 +311,9 @@ enum status fleet_create(struct loop *loop, const char *address, const struct fl
     fleet->arg = arg;
     fleet->limits = link_default_limits;
     fleet->limits.silent_ms = rules->silent_ms;
+    const uint32_t most_ms = rules->silent_ms / HEARTBEATS_IN_SILENCE;
+    if (fleet->rules.heartbeat_ms > most_ms)
+        fleet->rules.heartbeat_ms = most_ms > 0 ? most_ms : 1;
     const enum status status =
         link_listen(loop, address, on_accept, fleet, &fleet->limits, &fleet->listener, error);
     if (status != STATUS_OK) {

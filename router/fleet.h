@@ -71,6 +71,11 @@ struct fleet_worker {
     char text[FLEET_TEXT_BYTES]; /* why it is in this state */
 };
 
+/* OK when the weights are those of a worker that is here already, else MISMATCH with both digests:
+ * clients see one model name, so one answer must stand behind it. */
+enum status fleet_weights_check(const struct msg_hello *hello, const struct fleet_worker *here,
+                                struct error *error);
+
 struct fleet;
 
 struct fleet_events {

@@ -134,3 +134,19 @@ enum status fleet_hello_check(const struct fleet_rules *rules, const struct msg_
                          hello->identity.rank_count);
     return STATUS_OK;
 }
+
+enum status fleet_weights_check(const struct msg_hello *hello, const struct fleet_worker *here,
+                                struct error *error)
+{
+    struct fleet_identity identity;
+    fleet_identity_copy(&hello->identity, &identity);
+    if (memcmp(identity.weights_digest, here->identity.weights_digest, 16) == 0)
+        return STATUS_OK;
+    char own_text[DIGEST_TEXT_BYTES], other_text[DIGEST_TEXT_BYTES];
+    digest_text(identity.weights_digest, own_text);
+    digest_text(here->identity.weights_digest, other_text);
+    return error_set(error, STATUS_MISMATCH,
+                     "weights_digest is %s at the worker (model %.64s) and %s at node %s (model "
+                     "%.64s): a router serves one model",
+                     own_text, identity.model, other_text, here->node, here->identity.model);
+}

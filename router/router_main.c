@@ -57,7 +57,7 @@ static const struct config_row rows[] = {
     {"report-wait-ms", CONFIG_MS, ROUTER_AT(report_wait_ms), "50", "TIME",
      "for the workers' timings after the last token, when asked for", 0, 10000},
     {"heartbeat-ms", CONFIG_MS, ROUTER_AT(heartbeat_ms), "500", "TIME",
-     "how often workers are asked to report", 10, 60000},
+     "how often workers are asked to report; a third of --worker-timeout-ms at most", 10, 60000},
     {"worker-timeout-ms", CONFIG_MS, ROUTER_AT(worker_timeout_ms), "3s", "TIME",
      "a silent worker counts as lost", 50, 600000},
     {"lease-ms", CONFIG_MS, ROUTER_AT(lease_ms), "30s", "TIME",

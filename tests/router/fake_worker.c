@@ -18,7 +18,8 @@ void fake_worker_init(struct fake_worker *worker, struct router_process *router,
                                    .profile_id = 1,
                                    .context_tokens = TINY_CONTEXT,
                                    .vocab_count = TINY_VOCAB,
-                                   .pages_total = TINY_CONTEXT / 64};
+                                   .pages_total = TINY_CONTEXT / 64,
+                                   .weights_digest = {42}};
     snprintf(worker->node, sizeof worker->node, "%s", node);
     random_os_bytes(worker->boot_id, sizeof worker->boot_id);
     struct text *text = tiny_text_open();
@@ -137,13 +138,12 @@ static void on_close(void *arg, enum status status, const char *text)
 static void on_open(void *arg)
 {
     struct fake_worker *worker = arg;
-    static const uint8_t weights[16] = {42};
     const struct msg_hello hello = {
         .role = worker->role,
         .node = wire_str(worker->node),
         .boot_id = {worker->boot_id, 16},
         .identity = {.model = wire_str("tiny"),
-                     .weights_digest = {weights, 16},
+                     .weights_digest = {worker->weights_digest, 16},
                      .tokenizer_digest = {worker->tokenizer_digest, 16},
                      .profile_id = worker->profile_id,
                      .layout = {.version = 1, .page_tokens = 64}},

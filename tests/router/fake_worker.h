@@ -35,7 +35,7 @@ struct fake_worker {
     /* What HELLO says, to be changed before connecting. */
     uint64_t profile_id;
     uint32_t context_tokens, vocab_count, pages_total;
-    uint8_t tokenizer_digest[16];
+    uint8_t tokenizer_digest[16], weights_digest[16];
 };
 
 /* Fills in what fits the tiny model. */

@@ -221,6 +221,13 @@ Test(serving, workers_that_do_not_fit_are_told_why)
     /* Two that compute different things are both taken, and never paired. */
     prefill.profile_id = 2;
     serving_connect(true);
+    /* Other weights behind the same name are not. */
+    fake_worker_init(&odd, &router, WORKER_DECODE, "odd");
+    odd.weights_digest[0] = 43;
+    fake_worker_connect(&odd);
+    cr_expect(odd.closed && strstr(odd.close_text, "weights_digest") &&
+                  strstr(odd.close_text, "one model"),
+              "%s", odd.close_text);
     cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":\"x\"}", NULL), 200);
     cr_expect_eq(prefill.job_count, 0);
     cr_expect(decode.jobs[0].local);
