@@ -48,6 +48,8 @@ enum statement {
     PUT_WORKER_STATE,
     PRUNE_STATES,
     PRUNE_REQUESTS,
+    PRUNE_WORKER_STATES,
+    PRUNE_WORKERS,
     STATEMENT_COUNT,
 };
 
@@ -70,6 +72,10 @@ static const char *const statement_text[STATEMENT_COUNT] = {
                      " number <= (SELECT max(number) FROM requests) - ?1)",
     [PRUNE_REQUESTS] =
         "DELETE FROM requests WHERE number <= (SELECT max(number) FROM requests) - ?1",
+    [PRUNE_WORKER_STATES] =
+        "DELETE FROM worker_states WHERE rowid <= (SELECT max(rowid) FROM worker_states) - ?1",
+    [PRUNE_WORKERS] = "DELETE FROM workers WHERE state='lost' AND boot_id NOT IN (SELECT boot_id"
+                      " FROM worker_states)",
 };
 
 struct journal {
@@ -324,16 +330,16 @@ static int write_worker(struct journal *journal, const struct record *record)
     return code;
 }
 
+/* The latest requests and changes of workers stay, and the workers in them or not lost. */
 static int prune(struct journal *journal)
 {
     int code = SQLITE_OK;
-    for (enum statement which = PRUNE_STATES; which <= PRUNE_REQUESTS && code == SQLITE_OK;
-         which++) {
+    for (enum statement which = PRUNE_STATES; which < PRUNE_WORKERS && code == SQLITE_OK; which++) {
         sqlite3_bind_int64(journal->statements[which], 1,
                            (sqlite3_int64)journal->options.requests_max);
         code = run(journal, which);
     }
-    return code;
+    return code == SQLITE_OK ? run(journal, PRUNE_WORKERS) : code;
 }
 
 static int write_batch(struct journal *journal, const struct record *records, size_t count)

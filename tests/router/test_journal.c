@@ -12,17 +12,17 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "router/journal.h"
+#include "tests/router/scratch_folder.h"
 
 enum { SETTLE_MS = 20000 };
 
-static char folder[256], file[300];
+static const char *folder;
+static char file[300];
 static struct journal *journal;
 
 static void set_up(void)
 {
-    snprintf(folder, sizeof folder, "%s/baton-journal-XXXXXX",
-             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    cr_assert(mkdtemp(folder));
+    folder = scratch_folder();
     snprintf(file, sizeof file, "%s/baton.sqlite", folder);
 }
 
@@ -282,5 +282,28 @@ Test(journal, old_requests_give_way)
     expect_value("SELECT count(*) < 400 FROM requests", "1");
     expect_value("SELECT count(*) FROM requests WHERE id='0000000000000190'", "1");
     expect_value("SELECT count(*) FROM request_states WHERE request='0000000000000001'", "0");
+    journal_close(journal);
+}
+
+Test(journal, old_lives_of_workers_give_way)
+{
+    struct journal_options options = options_of();
+    options.requests_max = 50;
+    open_journal(&options);
+    struct journal_worker worker = {.role = "decode", .state = "up", .boot_id = {0xff}};
+    snprintf(worker.node, sizeof worker.node, "stays");
+    journal_put_worker(journal, &worker);
+    snprintf(worker.node, sizeof worker.node, "d0");
+    for (int life = 1; life <= 200; life++) {
+        memset(worker.boot_id, life, sizeof worker.boot_id);
+        worker.state = "up";
+        journal_put_worker(journal, &worker);
+        worker.state = "lost";
+        journal_put_worker(journal, &worker);
+        settle();
+    }
+    expect_value("SELECT count(*) < 200 FROM worker_states", "1");
+    expect_value("SELECT count(*) < 150 FROM workers", "1");
+    expect_value("SELECT count(*) FROM workers WHERE node='stays'", "1");
     journal_close(journal);
 }

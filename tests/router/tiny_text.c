@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "model/format/gguf_writer.h"
+#include "tests/router/scratch_folder.h"
 
 /* The character that stands for a byte in a byte-level vocabulary, as UTF-8. */
 static size_t byte_character(int byte, char out[4])
@@ -70,11 +71,7 @@ const char *tiny_model_path(void)
     static char path[512];
     if (path[0])
         return path;
-    char folder[256];
-    snprintf(folder, sizeof folder, "%s/baton-router-XXXXXX",
-             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    CHECK(mkdtemp(folder) != NULL);
-    snprintf(path, sizeof path, "%s/tiny.gguf", folder);
+    snprintf(path, sizeof path, "%s/tiny.gguf", scratch_folder());
     write_model(path);
     return path;
 }

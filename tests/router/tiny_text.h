@@ -17,7 +17,7 @@ enum {
     TINY_CONTEXT = 16384,
 };
 
-/* Writes the file; the path is made in a fresh folder under $TMPDIR and returned (static). */
+/* Writes the file into the scratch folder of this process; the path (static). */
 const char *tiny_model_path(void);
 /* Opened from that file; aborts on failure. */
 struct text *tiny_text_open(void);
