@@ -367,11 +367,6 @@ void http_exchange_set_context(struct http_exchange *exchange, void *context)
     exchange->context = context;
 }
 
-const char *http_exchange_request_id(const struct http_exchange *exchange)
-{
-    return exchange->request_id;
-}
-
 /* ---- answers ---- */
 
 static void add_headers(struct http_exchange *exchange, const char *content_type, bool close)

@@ -57,7 +57,6 @@ uint32_t http_server_open_count(const struct http_server *server); /* exchanges 
 
 /* The owner's mark; on_gone hands it back. */
 void http_exchange_set_context(struct http_exchange *exchange, void *context);
-const char *http_exchange_request_id(const struct http_exchange *exchange);
 
 struct http_reply {
     int status;

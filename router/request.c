@@ -47,11 +47,6 @@ uint64_t request_deadline_ns(const struct request *request)
     return request->total_deadline_ns;
 }
 
-uint32_t request_emitted(const struct request *request)
-{
-    return request->next_position - request->prompt_tokens;
-}
-
 static struct request_action *act(struct request_actions *actions, enum request_action_kind kind)
 {
     CHECK(actions->count < REQUEST_ACTIONS_MAX);

@@ -148,8 +148,6 @@ void request_handle(struct request *request, const struct request_event *event, 
                     struct request_actions *actions_out);
 /* When EVENT_DEADLINE is due; 0 for never. */
 uint64_t request_deadline_ns(const struct request *request);
-/* New tokens delivered so far. */
-uint32_t request_emitted(const struct request *request);
 
 const char *request_state_name(enum request_state state);
 const char *request_event_name(enum request_event_kind kind);

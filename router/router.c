@@ -21,11 +21,12 @@ enum {
 
 /* ---- messages of workers ---- */
 
-/* The session a message is for; counts it as late when that is over or another attempt. */
-static struct session *find(struct router *router, uint64_t id, uint32_t attempt)
+/* The session a message is for; counts it as late when that is over or another attempt. A session
+ * has one choice, number 0. */
+static struct session *find(struct router *router, uint64_t id, uint32_t attempt, uint32_t choice)
 {
     struct session *session = session_find(router, id);
-    if (session && session->request.attempt == attempt)
+    if (session && session->request.attempt == attempt && choice == 0)
         return session;
     metrics_add(router->metrics, METRIC_MESSAGES_LATE, 1);
     return NULL;
@@ -35,7 +36,7 @@ static void on_tokens(struct router *router, worker_handle worker, const struct 
 {
     for (uint32_t i = 0; i < tokens->steps.count; i++) {
         const struct msg_step *step = &tokens->steps.items[i];
-        struct session *session = find(router, step->request, step->attempt);
+        struct session *session = find(router, step->request, step->attempt, step->choice);
         if (!session)
             continue;
         const struct request_event event = {.kind = EVENT_TOKENS, .worker = worker, .step = step};
@@ -69,7 +70,7 @@ static void explain(struct request_failure *failure, uint32_t code, struct wire_
 static void on_reserved(struct router *router, worker_handle worker,
                         const struct msg_reserved *reserved)
 {
-    struct session *session = find(router, reserved->request, reserved->attempt);
+    struct session *session = find(router, reserved->request, reserved->attempt, reserved->choice);
     if (!session || session->request.decode != worker)
         return;
     struct request_failure failure;
@@ -90,7 +91,7 @@ static void on_reserved(struct router *router, worker_handle worker,
 
 static void on_failed(struct router *router, worker_handle worker, const struct msg_failed *failed)
 {
-    struct session *session = find(router, failed->request, failed->attempt);
+    struct session *session = find(router, failed->request, failed->attempt, failed->choice);
     if (!session)
         return;
     struct request_failure failure;
@@ -116,7 +117,7 @@ static void on_report(struct router *router, worker_handle worker, const struct 
         }
     }
     struct session *session = session_find(router, report->request);
-    if (!session || session->request.attempt != report->attempt)
+    if (!session || session->request.attempt != report->attempt || report->choice != 0)
         return;
     const struct request_event event = {.kind = EVENT_REPORT, .worker = worker, .report = report};
     session_feed(session, &event);

@@ -88,10 +88,11 @@ static void fill_job(struct session *session, struct msg_job *job)
 {
     const struct openai_request *parsed = &session->parsed;
     const uint64_t now = now_ns(session), deadline = session->request.total_deadline_ns;
+    const uint64_t left_ms = deadline > now ? (deadline - now) / NS_PER_MS : 0;
     *job = (struct msg_job){
         .request = session->request.id,
         .attempt = session->request.attempt,
-        .remaining_ms = deadline > now ? (uint32_t)((deadline - now) / NS_PER_MS) : 0,
+        .remaining_ms = left_ms > 0 ? (uint32_t)left_ms : 1, /* 0 would say that there is none */
         .prompt_count = (uint32_t)parsed->prompt.count,
         .tokens = {parsed->prompt.ids, (uint32_t)parsed->prompt.count},
         .max_tokens = parsed->max_tokens,
