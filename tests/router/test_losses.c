@@ -166,7 +166,7 @@ Test(losses, a_worker_gives_up)
 
 Test(losses, the_deadline_cancels)
 {
-    static const char *const extra[] = {"--request-timeout-ms", "300", NULL};
+    static const char *const extra[] = {"--request-timeout-ms", "2000", NULL};
     serving_start(extra);
     serving_connect(false);
     struct client client;
