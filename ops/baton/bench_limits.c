@@ -14,9 +14,11 @@ enum {
     CLASS_COUNT = 24,
     CACHE_BYTES_GUESS = 32 << 20,
     ALIGNMENT = 1 << 12,
-    BUDGET_FACTOR = 4,    /* a limit is measured for longer than what is held against it */
-    ROUNDS = 1 << 17,     /* of arithmetic in one run: some hundred microseconds */
-    PASS_BYTES = 1 << 24, /* read in one run at least, so that starting the team does not count */
+    BUDGET_FACTOR = 4, /* a limit is measured for longer than what is held against it */
+    ROUNDS = 1 << 17,  /* of arithmetic in one run: some hundred microseconds */
+    /* Read in one run: enough that starting the team does not count, and short, so that some of the
+     * runs are undisturbed on a machine that has other things to do. */
+    RUN_BYTES = 1 << 24,
 };
 
 struct bench_limits {
@@ -122,7 +124,9 @@ double bench_limits_arithmetic_single(struct bench_limits *limits, enum peak_ari
 struct stream_run {
     const struct bench_limits *limits;
     const struct stream_row *row;
-    size_t bytes;
+    size_t footprint;
+    size_t bytes; /* of one pass */
+    size_t first;
     uint32_t passes;
 };
 
@@ -133,13 +137,15 @@ static void stream_member(void *arg, uint32_t index, uint32_t count)
     uint64_t sum = 0;
     team_split(run->bytes, STREAM_GRAIN_BYTES, index, count, &first, &end);
     for (uint32_t pass = 0; pass < run->passes; pass++)
-        sum += run->row->run(run->limits->memory + first, end - first);
+        sum += run->row->run(run->limits->memory + run->first + first, end - first);
     atomic_fetch_xor_explicit(&sink, sum, memory_order_relaxed);
 }
 
+/* A small amount is read over and over, of a large one the next part. */
 static void stream_call(void *arg, uint64_t turn)
 {
-    const struct stream_run *run = arg;
+    struct stream_run *run = arg;
+    run->first = turn * run->bytes % run->footprint;
     team_run(run->limits->team, stream_member, arg);
 }
 
@@ -163,11 +169,14 @@ static double stream_measure(struct bench_limits *limits, size_t bytes)
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].isa > limits->isa || !kernel_isa_available(rows[i].isa))
             continue;
-        struct stream_run run = {limits, &rows[i], bytes, 1};
-        if (bytes < PASS_BYTES)
-            run.passes = (uint32_t)(PASS_BYTES / bytes);
+        const size_t pass_bytes = bytes < RUN_BYTES ? bytes : RUN_BYTES;
+        struct stream_run run = {.limits = limits,
+                                 .row = &rows[i],
+                                 .footprint = bytes,
+                                 .bytes = pass_bytes,
+                                 .passes = (uint32_t)(RUN_BYTES / pass_bytes)};
         const struct bench_time time = bench_measure(stream_call, &run, limits->budget_ms);
-        const double rate = (double)bytes * run.passes * NS_PER_S / time.least_ns;
+        const double rate = (double)run.bytes * run.passes * NS_PER_S / time.least_ns;
         best = rate > best ? rate : best;
     }
     return best;
