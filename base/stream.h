@@ -28,6 +28,10 @@ struct stream_limits {
     uint32_t connect_ms; /* dialling deadline */
 };
 
+/* Whether an address has the form that stream_listen (listening) or stream_dial takes; no name is
+ * looked up. STATUS_INVALID with a sentence that holds the address. */
+enum status stream_address_check(const char *address, bool listening, struct error *error);
+
 /* "host:port", "[v6]:port"; port 0 picks one. STATUS_IO with the address and errno in *error. */
 enum status stream_listen(struct loop *loop, const char *address,
                           void (*on_accept)(void *arg, struct stream *stream), void *arg,

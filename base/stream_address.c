@@ -66,6 +66,12 @@ static enum status split(const char *address, bool listening, struct parts *part
     return STATUS_OK;
 }
 
+enum status stream_address_check(const char *address, bool listening, struct error *error)
+{
+    struct parts parts;
+    return split(address, listening, &parts, error);
+}
+
 enum status stream_resolve(const char *address, bool listening, struct addrinfo **list_out,
                            struct error *error)
 {

@@ -8,24 +8,22 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/check.h"
+#include "base/stream.h"
+
 enum { HOST_BYTES = 256, BACKLOG = 512 };
 
 static enum status split(const char *address, char host[HOST_BYTES], const char **port_out,
                          struct error *error)
 {
+    TRY(stream_address_check(address, true, error));
     const char *colon = strrchr(address, ':');
-    const size_t digits = colon ? strspn(colon + 1, "0123456789") : 0;
-    if (!colon || digits == 0 || digits > 5 || colon[1 + digits])
-        return error_set(error, STATUS_INVALID, "the address \"%s\" is not of the form HOST:PORT",
-                         address);
+    CHECK(colon != NULL && colon - address < HOST_BYTES + 2);
     size_t bytes = (size_t)(colon - address);
     if (bytes >= 2 && address[0] == '[' && address[bytes - 1] == ']') {
         address++;
         bytes -= 2;
     }
-    if (bytes >= HOST_BYTES)
-        return error_set(error, STATUS_INVALID, "the host in \"%.40s...\" is longer than %d bytes",
-                         address, HOST_BYTES - 1);
     memcpy(host, address, bytes);
     host[bytes] = '\0';
     *port_out = colon + 1;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/stream.h"
 #include "kernels/backend.h"
 #include "transfer/router_client.h"
 #include "worker/notify.h"
@@ -23,6 +24,11 @@ enum status worker_options_check(const struct worker_options *options, struct er
     if (options->routers.count > ROUTER_LINKS_MAX)
         return error_set(error, STATUS_LIMIT, "--router: %" PRIu32 " are given, the most are %d",
                          options->routers.count, ROUTER_LINKS_MAX);
+    for (uint32_t i = 0; i < options->routers.count; i++) {
+        struct error reason;
+        if (stream_address_check(options->routers.items[i], false, &reason) != STATUS_OK)
+            return error_set(error, STATUS_INVALID, "--router: %s", reason.text);
+    }
     if (options->page_tokens % KV_BLOCK_TOKENS != 0)
         return error_set(error, STATUS_INVALID, "--page-tokens: %" PRIu32 " is no multiple of %d",
                          options->page_tokens, KV_BLOCK_TOKENS);
