@@ -390,8 +390,15 @@ void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
     }
     if (reply->allow)
         evhttp_add_header(headers, "Allow", reply->allow);
+    const bool head = evhttp_request_get_command(exchange->request) == EVHTTP_REQ_HEAD;
+    if (head) {
+        /* evhttp would send the body all the same, before the next answer on this connection. */
+        char text[24];
+        snprintf(text, sizeof text, "%zu", reply->body_bytes);
+        evhttp_add_header(headers, "Content-Length", text);
+    }
     struct evbuffer *body = evbuffer_new();
-    CHECK(body != NULL && evbuffer_add(body, reply->body, reply->body_bytes) == 0);
+    CHECK(body != NULL && evbuffer_add(body, reply->body, head ? 0 : reply->body_bytes) == 0);
     struct evhttp_request *request = exchange_detach(exchange);
     evhttp_send_reply(request, reply->status, NULL, body);
     evbuffer_free(body);

@@ -148,6 +148,23 @@ Test(http, pipelined_requests_are_answered_in_order)
     stop();
 }
 
+Test(http, head_is_answered_without_a_body)
+{
+    start(NULL);
+    struct client client;
+    client_open(&client, &router);
+    client_send(&client, "HEAD /version HTTP/1.1\r\nHost: t\r\n\r\n"
+                         "HEAD /nothing HTTP/1.1\r\nHost: t\r\n\r\n"
+                         "GET /version HTTP/1.1\r\nHost: t\r\n\r\n");
+    WAIT_FOR(&router, client.in.data && text_count(client.in.data, "HTTP/1.1 ") == 3 &&
+                          strstr(client.in.data, "{\"version\":"));
+    cr_expect_eq(text_count(client.in.data, "{"), 1, "%s", client.in.data);
+    cr_expect_eq(text_count(client.in.data, "Content-Length: "), 3, "%s", client.in.data);
+    cr_expect_eq(text_count(client.in.data, "Content-Length: 0"), 0, "%s", client.in.data);
+    client_close(&client);
+    stop();
+}
+
 Test(http, connections_are_kept)
 {
     start(NULL);
@@ -338,6 +355,13 @@ Test(http, start_up_failures_are_one_sentence)
     const char *const missing[] = {"--model", "/nowhere/model.gguf", NULL};
     cr_expect_eq(router_process_run(missing, &output), 1);
     cr_expect(strstr(output.data, "/nowhere/model.gguf"), "%s", output.data);
+    buffer_clear(&output);
+    const char *const beyond[] = {"--model",   tiny_model_path(), "--http",      "127.0.0.1:65536",
+                                  "--control", "127.0.0.1:0",     "--state-dir", folder,
+                                  NULL};
+    cr_expect_eq(router_process_run(beyond, &output), 1);
+    cr_expect(strstr(output.data, "limit of 65535") && text_count(output.data, "\n") == 1, "%s",
+              output.data);
     buffer_clear(&output);
     const char *const none[] = {"--http", "127.0.0.1:0", NULL};
     cr_expect_eq(router_process_run(none, &output), 2);
