@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -51,8 +52,19 @@ static void put_text(struct buffer *out, const char *text, size_t bytes)
     buffer_add(out, text, bytes);
 }
 
+/* The finished file is renamed over what stands there, which must not cost anybody a device. */
+static enum status path_check(const char *path, struct error *error)
+{
+    struct stat stat_before;
+    if (stat(path, &stat_before) != 0 || S_ISREG(stat_before.st_mode))
+        return STATUS_OK;
+    return error_set(error, STATUS_INVALID, "%s is %s, only a regular file is replaced", path,
+                     S_ISDIR(stat_before.st_mode) ? "a directory" : "no regular file");
+}
+
 enum status gguf_writer_open(const char *path, struct gguf_writer **out, struct error *error)
 {
+    TRY(path_check(path, error));
     struct gguf_writer *writer = calloc(1, sizeof *writer);
     if (writer != NULL) {
         writer->path = strdup(path);

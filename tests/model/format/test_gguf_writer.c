@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "model/format/gguf_writer.h"
@@ -109,4 +110,16 @@ Test(gguf_writer, a_path_that_can_not_be_created_is_said)
     struct error error;
     cr_assert_eq(gguf_writer_open("/nowhere/at/all.gguf", &writer, &error), STATUS_IO);
     cr_assert_not_null(strstr(error.text, "/nowhere/at/all.gguf"));
+}
+
+Test(gguf_writer, what_is_no_regular_file_is_not_replaced)
+{
+    static const char *const paths[] = {"/dev/null", "/tmp"};
+    for (size_t i = 0; i < 2; i++) {
+        struct gguf_writer *writer;
+        struct error error;
+        cr_assert_eq(gguf_writer_open(paths[i], &writer, &error), STATUS_INVALID, "%s", paths[i]);
+        cr_assert_not_null(strstr(error.text, paths[i]), "%s", error.text);
+        cr_assert_not(part_exists(paths[i]));
+    }
 }
