@@ -48,10 +48,14 @@ static enum status check_first(const struct decode_node *node, const struct deco
         return error_set(error, STATUS_MISMATCH,
                          "the hand-off brought %" PRIu32 " pages, the prompt has %" PRIu32,
                          slot_count, request->prompt_pages);
-    if (first->request != decode_request_key(node, request)->request)
+    const struct request_key *key = decode_request_key(node, request);
+    if (first->request != key->request || first->attempt != key->attempt ||
+        first->choice != key->choice)
         return error_set(error, STATUS_MISMATCH,
-                         "the hand-off is of request %" PRIx64 " and not %" PRIx64, first->request,
-                         decode_request_key(node, request)->request);
+                         "the hand-off is of request %" PRIx64 ", attempt %" PRIu32
+                         ", choice %" PRIu32 " and not %" PRIx64 ", %d, %d",
+                         first->request, first->attempt, first->choice, key->request, key->attempt,
+                         key->choice);
     if (first->tokens.count != 1 || first->first_position != job->given_count)
         return error_set(error, STATUS_MISMATCH,
                          "the hand-off brought %" PRIu32 " tokens at position %" PRIu32
@@ -136,6 +140,9 @@ enum status decode_handoff_reserve(struct decode_node *node, struct decode_reque
                         request, &request->control.handoff, ticket_out, error);
     if (status != STATUS_OK)
         page_pool_unreserve(node->worker->pages, rest);
+    /* Hand-offs of requests that are gone may still be in quarantine: that passes. */
+    if (status == STATUS_LIMIT)
+        return error->status = STATUS_BUSY;
     return status;
 }
 
@@ -152,17 +159,9 @@ enum status decode_handoff_create(struct decode_node *node, struct error *error)
         .give_back = pages_give_back,
     };
     struct worker *worker = node->worker;
-    struct handoff_limits limits;
-    struct handoff_region region;
-    struct mover_options options;
-    const char *names = "";
-    const struct mover_ops *ops = mover_by_name("ucx", &names);
-    if (ops == NULL)
-        return error_set(error, STATUS_UNSUPPORTED, "the mover ucx is not built in, there is: %s",
-                         names);
-    worker_handoff_limits(worker, worker->options->max_requests, &limits);
-    worker_region(worker, &region);
-    worker_mover_options(worker, &limits, node->options->data_address, &options);
-    return handoff_receiver_create(worker->loop, ops, &options, &region, &worker->self, &limits,
-                                   &pages, &events, node, &node->receiver, error);
+    struct worker_handoff setup;
+    TRY(worker_handoff_setup(worker, node->options->data_address, &setup, error));
+    return handoff_receiver_create(worker->loop, setup.ops, &setup.options, &setup.region,
+                                   &worker->self, &setup.limits, &pages, &events, node,
+                                   &node->receiver, error);
 }

@@ -172,19 +172,10 @@ static enum status create_sender(struct prefill_node *node, struct error *error)
 {
     static const struct handoff_sender_events events = {.on_end = prefill_request_handoff_end};
     struct worker *worker = node->worker;
-    struct handoff_limits limits;
-    struct handoff_region region;
-    struct mover_options options;
-    const char *names = "";
-    const struct mover_ops *ops = mover_by_name("ucx", &names);
-    if (ops == NULL)
-        return error_set(error, STATUS_UNSUPPORTED, "the mover ucx is not built in, there is: %s",
-                         names);
-    worker_handoff_limits(worker, worker->options->max_requests, &limits);
-    worker_region(worker, &region);
-    worker_mover_options(worker, &limits, NULL, &options);
-    return handoff_sender_create(worker->loop, ops, &options, &region, &worker->self, &limits,
-                                 &events, node, &node->sender, error);
+    struct worker_handoff setup;
+    TRY(worker_handoff_setup(worker, NULL, &setup, error));
+    return handoff_sender_create(worker->loop, setup.ops, &setup.options, &setup.region,
+                                 &worker->self, &setup.limits, &events, node, &node->sender, error);
 }
 
 enum status prefill_node_create(struct worker *worker, struct prefill_node **out,

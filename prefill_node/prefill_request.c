@@ -116,7 +116,12 @@ static enum status open_handoff(struct prefill_node *node, struct prefill_reques
         .page_count = request->page_count - request->first_page,
     };
     memcpy(target.boot_id, message->boot_id.data, BOOT_ID_BYTES);
-    return handoff_send_open(node->sender, &target, request, &request->control.out, error);
+    const enum status status =
+        handoff_send_open(node->sender, &target, request, &request->control.out, error);
+    /* LIMIT and INVALID would tell the client that its request is at fault. */
+    if (status == STATUS_LIMIT || status == STATUS_INVALID)
+        return error->status = STATUS_REFUSED;
+    return status;
 }
 
 static void take(struct prefill_node *node, uint32_t place, const struct msg_prefill *message)
@@ -205,8 +210,8 @@ static void send_report(struct prefill_node *node, const struct prefill_request 
     worker_send(node->worker, key->router, MESSAGE_ID_REPORT, &report);
 }
 
-/* Puts an end to the request towards everybody who still holds it. The hand-off's end may come
- * inside the call and release the place, so nothing follows it. */
+/* Puts an end to the request towards everybody who still holds it. Without any the place is free
+ * when it returns. */
 static void leave(struct prefill_node *node, struct prefill_request *request, enum status status,
                   const char *text)
 {

@@ -1,5 +1,6 @@
 #include "worker/engine_port.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -117,8 +118,10 @@ bool engine_port_room(struct engine_port *port, size_t count)
     while (port->sizes.event_count - ring_count(port->events) < count) {
         if (engine_port_stopping(port))
             return false;
-        /* Control has a doorbell already and drains the ring as fast as it can. */
-        ring_wait(port->commands, ROOM_SLEEP_MS);
+        /* Control has a doorbell already and drains the ring as fast as it can. Commands that wait
+         * keep this thread from sleeping, so it lets others have its CPU. */
+        if (ring_wait(port->commands, ROOM_SLEEP_MS))
+            sched_yield();
     }
     return true;
 }
@@ -132,9 +135,4 @@ void engine_port_event(struct engine_port *port, const void *event)
 void engine_port_ring(struct engine_port *port)
 {
     loop_wake_signal(port->wake);
-}
-
-const struct thread_owner *engine_port_owner(const struct engine_port *port)
-{
-    return &port->engine;
 }

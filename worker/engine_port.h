@@ -52,7 +52,5 @@ bool engine_port_room(struct engine_port *port, size_t count);
 void engine_port_event(struct engine_port *port, const void *event);
 /* Wakes control for the events pushed so far. */
 void engine_port_ring(struct engine_port *port);
-/* The engine's identity, for assertions. */
-const struct thread_owner *engine_port_owner(const struct engine_port *port);
 
 #endif

@@ -72,12 +72,16 @@ void worker_send(struct worker *worker, struct router_ref router, enum message_i
 void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
                         const char *text);
 
-/* Page memory as the hand-off sees it, and the mover's options for it. */
-void worker_region(const struct worker *worker, struct handoff_region *out);
-void worker_mover_options(const struct worker *worker, const struct handoff_limits *limits,
-                          const char *listen, struct mover_options *out);
-/* The hand-off's limits for `handoffs` at once of prompts up to the context. */
-void worker_handoff_limits(const struct worker *worker, uint32_t handoffs,
-                           struct handoff_limits *out);
+/* What a node makes its end of the hand-off from. */
+struct worker_handoff {
+    const struct mover_ops *ops;
+    struct mover_options options;
+    struct handoff_region region; /* the page pool */
+    struct handoff_limits limits; /* as many as requests, of prompts up to the context */
+};
+/* listen: where prefill nodes dial a decode node, kept by reference; NULL for a prefill node.
+ * UNSUPPORTED when the mover is not built in or the host does not see the device's pages. */
+enum status worker_handoff_setup(const struct worker *worker, const char *listen,
+                                 struct worker_handoff *out, struct error *error);
 
 #endif

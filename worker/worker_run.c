@@ -11,8 +11,6 @@ enum {
     READY_POLL_MS = 20, /* until a router has welcomed us */
     MOVER_CONNECT_MS = 3000,
     MOVER_SENDS_MAX = 256,
-    MOVER_MESSAGE_BYTES_MIN = 64 << 10,
-    PAGE_MESSAGE_BYTES = 16, /* one slot and its generation in a GRANT, msgpack at its widest */
 };
 
 struct frame {
@@ -149,38 +147,33 @@ void worker_send_failed(struct worker *worker, const struct request_key *key, en
     worker_send(worker, key->router, MESSAGE_ID_FAILED, &message);
 }
 
-void worker_region(const struct worker *worker, struct handoff_region *out)
+enum status worker_handoff_setup(const struct worker *worker, const char *listen,
+                                 struct worker_handoff *out, struct error *error)
 {
     const struct kv_layout *layout = page_pool_layout(worker->pages);
-    *out = (struct handoff_region){
-        .base = page_pool_strip(worker->pages, 0, 0),
-        .layers = layout->layers,
-        .slots = page_pool_slot_count(worker->pages),
-        .strip_bytes = kv_layout_strip_bytes(layout),
+    const char *names = "";
+    *out = (struct worker_handoff){
+        .ops = mover_by_name("ucx", &names),
+        .region = {.base = page_pool_strip(worker->pages, 0, 0),
+                   .layers = layout->layers,
+                   .slots = page_pool_slot_count(worker->pages),
+                   .strip_bytes = kv_layout_strip_bytes(layout)},
+        .limits = handoff_default_limits,
     };
-}
-
-void worker_handoff_limits(const struct worker *worker, uint32_t handoffs,
-                           struct handoff_limits *out)
-{
-    *out = handoff_default_limits;
-    out->handoffs_max = handoffs;
-    out->pages_max = job_pages(worker->limits.context_tokens, worker->limits.page_tokens);
-}
-
-void worker_mover_options(const struct worker *worker, const struct handoff_limits *limits,
-                          const char *listen, struct mover_options *out)
-{
-    struct handoff_region region;
-    worker_region(worker, &region);
-    *out = (struct mover_options){
+    if (out->ops == NULL)
+        return error_set(error, STATUS_UNSUPPORTED, "the mover ucx is not built in, there is: %s",
+                         names);
+    if (out->region.base == NULL)
+        return error_set(error, STATUS_UNSUPPORTED,
+                         "the host cannot see the pages of this device, as hand-offs need it to");
+    out->limits.handoffs_max = worker->options->max_requests;
+    out->limits.pages_max = job_pages(worker->limits.context_tokens, worker->limits.page_tokens);
+    out->options = (struct mover_options){
         .listen = listen,
         .connect_ms = MOVER_CONNECT_MS,
         .sends_max = MOVER_SENDS_MAX,
-        .message_bytes_max =
-            MOVER_MESSAGE_BYTES_MIN + (size_t)limits->pages_max * PAGE_MESSAGE_BYTES,
-        .data_bytes_max = limits->data_bytes_max,
-        .memory = region.base,
-        .memory_bytes = (size_t)region.layers * region.slots * region.strip_bytes,
+        .memory = out->region.base,
+        .memory_bytes = (size_t)out->region.layers * out->region.slots * out->region.strip_bytes,
     };
+    return STATUS_OK;
 }
