@@ -81,6 +81,15 @@ uint32_t handoff_code_of(enum status status)
     return (uint32_t)(status < 0 ? -(int)status : 0);
 }
 
+void handoff_log_end(uint64_t handoff, const char *state, enum status status, const char *text)
+{
+    if (status == STATUS_CANCELED)
+        LOG_DEBUG("hand-off %016llx is cancelled while %s: %s", (unsigned long long)handoff, state,
+                  text);
+    else
+        LOG_WARN("hand-off %016llx ends while %s: %s", (unsigned long long)handoff, state, text);
+}
+
 void handoff_send_abort_to(struct peer *peer, uint64_t handoff, enum status status,
                            const char *text)
 {

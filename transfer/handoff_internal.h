@@ -51,6 +51,8 @@ enum status handoff_check_setup(const struct handoff_region *region,
 /* The status an ABORT carries. */
 enum status handoff_status_of(uint32_t code);
 uint32_t handoff_code_of(enum status status);
+/* Says in the log that a hand-off ends before it landed: aloud, unless it was merely cancelled. */
+void handoff_log_end(uint64_t handoff, const char *state, enum status status, const char *text);
 /* Sends an ABORT; a peer that cannot take it is about to be lost. */
 void handoff_send_abort_to(struct peer *peer, uint64_t handoff, enum status status,
                            const char *text);

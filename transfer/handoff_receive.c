@@ -127,8 +127,7 @@ static void in_abort(struct handoff_in *in, enum status status, const char *text
         receiver->pages.unreserve(receiver->arg, in->page_count);
         in_free(in);
     } else {
-        LOG_WARN("hand-off %016llx ends while %s: %s", (unsigned long long)in->id,
-                 rows[in->state].name, text);
+        handoff_log_end(in->id, rows[in->state].name, status, text);
         in->acknowledged = false;
         in_enter(in, IN_ABORTED);
     }

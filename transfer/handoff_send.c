@@ -112,8 +112,7 @@ static void out_abort(struct handoff_out *out, enum status status, const char *t
     if (out->state == OUT_ENDED)
         return;
     const bool was_offered = out->state != OUT_OPENING;
-    LOG_WARN("hand-off %016llx ends while %s: %s", (unsigned long long)out->target.handoff,
-             rows[out->state].name, text);
+    handoff_log_end(out->target.handoff, rows[out->state].name, status, text);
     out_end(out, status, text);
     if (was_offered)
         handoff_send_abort_to(peer, out->target.handoff, status, text);
