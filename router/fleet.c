@@ -33,7 +33,7 @@ const char *fleet_state_name(enum fleet_state state)
 {
     static const char *const names[FLEET_STATE_COUNT] = {
         [FLEET_FREE] = "free",         [FLEET_GREETING] = "greeting", [FLEET_UP] = "up",
-        [FLEET_DRAINING] = "draining", [FLEET_LOST] = "lost",
+        [FLEET_DRAINING] = "draining", [FLEET_LOST] = "lost",         [FLEET_REFUSED] = "refused",
     };
     return (unsigned)state < FLEET_STATE_COUNT ? names[state] : "unknown";
 }
@@ -85,14 +85,22 @@ static void close_slot(struct slot *slot, enum status status, const char *text)
     lose(slot, text);
 }
 
+static bool is_same_boot(const struct slot *slot, const struct msg_hello *hello)
+{
+    return memcmp(slot->worker.boot_id, hello->boot_id.data, 16) == 0;
+}
+
+static bool is_same_node(const struct slot *slot, const struct msg_hello *hello)
+{
+    return slot->worker.role == (enum worker_role)hello->role &&
+           strlen(slot->worker.node) == hello->node.bytes &&
+           memcmp(slot->worker.node, hello->node.data, hello->node.bytes) == 0;
+}
+
 /* Another life of the same node, or the same life on another link. */
 static bool is_former_life(const struct slot *slot, const struct msg_hello *hello)
 {
-    const bool same_boot = memcmp(slot->worker.boot_id, hello->boot_id.data, 16) == 0;
-    const bool same_node = slot->worker.role == (enum worker_role)hello->role &&
-                           strlen(slot->worker.node) == hello->node.bytes &&
-                           memcmp(slot->worker.node, hello->node.data, hello->node.bytes) == 0;
-    return same_boot || same_node;
+    return is_same_boot(slot, hello) || is_same_node(slot, hello);
 }
 
 static void replace_former_lives(struct fleet *fleet, const struct slot *newcomer,
@@ -109,6 +117,19 @@ static void replace_former_lives(struct fleet *fleet, const struct slot *newcome
     }
 }
 
+/* Two processes with one name would push each other out for ever. The later one has to wait until
+ * the other's link closes or falls silent, which is soon when that one has died. */
+static enum status check_name(const struct slot *slot, const struct msg_hello *hello,
+                              struct error *error)
+{
+    if (!is_same_node(slot, hello) || is_same_boot(slot, hello))
+        return STATUS_OK;
+    return error_set(error, STATUS_BUSY,
+                     "the name %s is that of a worker at %s which is alive; give each its own "
+                     "--name",
+                     slot->worker.node, slot->worker.address);
+}
+
 /* The first worker decides which weights are served, until all that have them are gone. */
 static enum status check_hello(const struct fleet *fleet, const struct msg_hello *hello,
                                struct error *error)
@@ -116,10 +137,35 @@ static enum status check_hello(const struct fleet *fleet, const struct msg_hello
     TRY(fleet_hello_check(&fleet->rules, hello, error));
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct slot *slot = &fleet->slots[i];
-        if (is_live(slot) && !is_former_life(slot, hello))
+        if (!is_live(slot))
+            continue;
+        TRY(check_name(slot, hello, error));
+        if (!is_same_boot(slot, hello))
             TRY(fleet_weights_check(hello, &slot->worker, error));
     }
     return STATUS_OK;
+}
+
+/* Says no, and keeps the reason for /workers as long as the slot is not needed. */
+static void refuse(struct slot *slot, const struct msg_hello *hello, const struct error *error)
+{
+    struct fleet *fleet = slot->fleet;
+    LOG_WARN("a worker at %s was refused: %s", link_peer(slot->link), error->text);
+    struct fleet_worker worker = {.role = (enum worker_role)hello->role};
+    snprintf(worker.address, sizeof worker.address, "%s", link_peer(slot->link));
+    close_slot(slot, error->status, error->text);
+    if (error->status == STATUS_INVALID)
+        return; /* what it says about itself is not worth showing */
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        if (fleet->slots[i].worker.state == FLEET_REFUSED &&
+            is_former_life(&fleet->slots[i], hello))
+            set_state(&fleet->slots[i], FLEET_FREE, "");
+    }
+    wire_str_copy(hello->node, worker.node, sizeof worker.node);
+    wire_str_copy(hello->version, worker.version, sizeof worker.version);
+    memcpy(worker.boot_id, hello->boot_id.data, sizeof worker.boot_id);
+    slot->worker = worker;
+    set_state(slot, FLEET_REFUSED, error->text);
 }
 
 /* Workers that can be paired share a number. Says what keeps the others apart. */
@@ -154,8 +200,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
         return;
     }
     if (check_hello(fleet, hello, &error) != STATUS_OK) {
-        LOG_WARN("a worker at %s was refused: %s", link_peer(slot->link), error.text);
-        close_slot(slot, error.status, error.text);
+        refuse(slot, hello, &error);
         return;
     }
     replace_former_lives(fleet, slot, hello);
@@ -268,7 +313,7 @@ static void on_close(void *arg, enum status status, const char *text)
 
 static const struct link_events link_handlers = {.on_message = on_message, .on_close = on_close};
 
-/* A free slot, else that of the worker lost longest ago. */
+/* A free slot, else that of the worker lost or refused longest ago. */
 static struct slot *find_slot(struct fleet *fleet)
 {
     struct slot *oldest = NULL;
@@ -276,7 +321,7 @@ static struct slot *find_slot(struct fleet *fleet)
         struct slot *slot = &fleet->slots[i];
         if (slot->worker.state == FLEET_FREE)
             return slot;
-        if (slot->worker.state == FLEET_LOST &&
+        if ((slot->worker.state == FLEET_LOST || slot->worker.state == FLEET_REFUSED) &&
             (!oldest || slot->worker.since_ns < oldest->worker.since_ns))
             oldest = slot;
     }
@@ -442,6 +487,26 @@ const struct fleet_worker *fleet_at(const struct fleet *fleet, uint32_t index)
             return worker;
     }
     return NULL;
+}
+
+bool fleet_unpaired(const struct fleet *fleet, const struct fleet_worker *worker,
+                    struct error *error)
+{
+    const struct fleet_worker *other = NULL;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *each = &fleet->slots[i].worker;
+        if (each->state != FLEET_UP || each->role == worker->role)
+            continue;
+        if (each->kind == worker->kind)
+            return false;
+        other = each;
+    }
+    struct error reason;
+    if (worker->state != FLEET_UP || !other ||
+        fleet_identity_compare(&worker->identity, &other->identity, &reason) == STATUS_OK)
+        return false;
+    error_set(error, STATUS_MISMATCH, "not paired with %s: %s", other->node, reason.text);
+    return true;
 }
 
 uint32_t fleet_count(const struct fleet *fleet, enum worker_role role, enum fleet_state state)

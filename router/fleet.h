@@ -2,8 +2,9 @@
  *
  * A worker dials the control address and says HELLO. One that does not fit this router's model is
  * refused with a sentence; two workers that compute different things are never paired. A worker is
- * UP from WELCOME until its link closes, says nothing for silent_ms, or it comes back as another
- * boot; each such life has its own handle. Loop thread only. */
+ * UP from WELCOME until its link closes or says nothing for silent_ms, or the same process dials
+ * again; each such life has its own handle. A name belongs to one process at a time. Loop thread
+ * only. */
 #ifndef BATON_ROUTER_FLEET_H
 #define BATON_ROUTER_FLEET_H
 
@@ -17,7 +18,7 @@ enum {
     FLEET_NODE_BYTES = 65,
     FLEET_ADDRESS_BYTES = 64,
     FLEET_VERSION_BYTES = 33,
-    FLEET_TEXT_BYTES = 160,
+    FLEET_TEXT_BYTES = 400,
 };
 
 enum fleet_state {
@@ -26,6 +27,7 @@ enum fleet_state {
     FLEET_UP,       /* takes requests */
     FLEET_DRAINING, /* said GOAWAY: finishes what it has */
     FLEET_LOST,     /* gone; the slot remembers it until it is needed */
+    FLEET_REFUSED,  /* turned away, remembered likewise */
     FLEET_STATE_COUNT,
 };
 const char *fleet_state_name(enum fleet_state state);
@@ -115,6 +117,10 @@ uint32_t fleet_context_tokens(const struct fleet *fleet);
 
 /* All slots but free ones, for listing: index from 0 until NULL. */
 const struct fleet_worker *fleet_at(const struct fleet *fleet, uint32_t index);
+/* True for a worker that is UP beside workers of the other role of which none computes the same;
+ * says which field differs from one of them. */
+bool fleet_unpaired(const struct fleet *fleet, const struct fleet_worker *worker,
+                    struct error *error);
 uint32_t fleet_count(const struct fleet *fleet, enum worker_role role, enum fleet_state state);
 
 #endif

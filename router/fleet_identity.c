@@ -45,6 +45,13 @@ static enum status digests_differ(const char *name, const uint8_t a[16], const u
                      a_text, b_text);
 }
 
+/* As --kv-dtype has it. */
+static const char *dtype_name(uint32_t dtype)
+{
+    static const char *const names[] = {"f32", "bf16"};
+    return dtype < ARRAY_COUNT(names) ? names[dtype] : "unknown";
+}
+
 enum status fleet_identity_compare(const struct fleet_identity *a, const struct fleet_identity *b,
                                    struct error *error)
 {
@@ -56,21 +63,25 @@ enum status fleet_identity_compare(const struct fleet_identity *a, const struct 
         const char *name;
         uint64_t a, b;
     } rows[] = {
-        {"numerics profile", a->profile_id, b->profile_id},
-        {"probe digest", a->probe_digest, b->probe_digest},
         {"KV layout version", a->layout.version, b->layout.version},
         {"layer count", a->layout.layers, b->layout.layers},
         {"KV head count", a->layout.kv_heads, b->layout.kv_heads},
         {"head size", a->layout.head_dim, b->layout.head_dim},
         {"page size in tokens", a->layout.page_tokens, b->layout.page_tokens},
-        {"KV dtype", a->layout.dtype, b->layout.dtype},
         {"KV layout id", a->layout.layout_id, b->layout.layout_id},
         {"attention window", a->layout.window, b->layout.window},
         {"first head", a->head_first, b->head_first},
         {"head range", a->head_count, b->head_count},
         {"rank", a->rank, b->rank},
         {"rank count", a->rank_count, b->rank_count},
+        /* What follows from the others, or from the processors, is the last to name. */
+        {"numerics profile", a->profile_id, b->profile_id},
+        {"probe digest", a->probe_digest, b->probe_digest},
     };
+    if (a->layout.dtype != b->layout.dtype)
+        return error_set(error, STATUS_MISMATCH,
+                         "the KV dtype is %s on one side and %s on the other",
+                         dtype_name(a->layout.dtype), dtype_name(b->layout.dtype));
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         if (rows[i].a != rows[i].b)
             return error_set(error, STATUS_MISMATCH,

@@ -156,7 +156,7 @@ static void put_worker(struct router *router, const struct fleet_worker *worker)
     snprintf(record.address, sizeof record.address, "%s", worker->address);
     snprintf(record.version, sizeof record.version, "%s", worker->version);
     snprintf(record.model, sizeof record.model, "%s", worker->identity.model);
-    snprintf(record.reason, sizeof record.reason, "%s", worker->text);
+    snprintf(record.reason, sizeof record.reason, "%.*s", JOURNAL_REASON_BYTES - 1, worker->text);
     journal_put_worker(router->journal, &record);
 }
 

@@ -96,9 +96,13 @@ static void get_version(struct router *router, struct http_exchange *exchange,
     http_reply_json(exchange, 200, body, sizeof body - 1);
 }
 
-static void put_worker(struct json_writer *writer, const struct fleet_worker *worker,
-                       uint64_t now_ns)
+static void put_worker(struct json_writer *writer, const struct fleet *fleet,
+                       const struct fleet_worker *worker, uint64_t now_ns)
 {
+    struct error unpaired;
+    const char *reason = worker->text[0] ? worker->text : NULL;
+    if (!reason && fleet_unpaired(fleet, worker, &unpaired))
+        reason = unpaired.text;
     json_open_object(writer);
     json_key(writer, "name");
     json_put_text(writer, worker->node);
@@ -107,7 +111,7 @@ static void put_worker(struct json_writer *writer, const struct fleet_worker *wo
     json_key(writer, "state");
     json_put_text(writer, fleet_state_name(worker->state));
     json_key(writer, "reason");
-    json_put_text(writer, worker->text[0] ? worker->text : NULL);
+    json_put_text(writer, reason);
     json_key(writer, "address");
     json_put_text(writer, worker->address);
     json_key(writer, "version");
@@ -145,7 +149,7 @@ static void get_workers(struct router *router, struct http_exchange *exchange,
     json_open_array(&writer);
     const struct fleet_worker *worker;
     for (uint32_t i = 0; (worker = fleet_at(router->fleet, i)) != NULL; i++)
-        put_worker(&writer, worker, loop_now_ns(router->loop));
+        put_worker(&writer, router->fleet, worker, loop_now_ns(router->loop));
     json_close_array(&writer);
     json_close_object(&writer);
     reply_buffer(exchange, 200, "application/json", out);

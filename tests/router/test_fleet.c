@@ -90,9 +90,13 @@ Test(fleet, pairs_only_what_computes_the_same)
     b.layout.page_tokens = 32;
     cr_expect_eq(fleet_identity_compare(&a, &b, &error), STATUS_MISMATCH);
     cr_expect(strstr(error.text, "64") && strstr(error.text, "32"), "%s", error.text);
+    /* The probe differs too, but that is no help to anybody. */
     b = a;
     b.layout.dtype = 1;
-    cr_expect_eq(fleet_identity_compare(&a, &b, NULL), STATUS_MISMATCH);
+    b.probe_digest = 5;
+    cr_expect_eq(fleet_identity_compare(&a, &b, &error), STATUS_MISMATCH);
+    cr_expect(strstr(error.text, "KV dtype is f32") && strstr(error.text, "bf16"), "%s",
+              error.text);
     b = a;
     b.weights_digest[3] = 9;
     cr_expect_eq(fleet_identity_compare(&a, &b, &error), STATUS_MISMATCH);

@@ -188,9 +188,21 @@ Test(losses, a_worker_that_comes_back_takes_its_place)
     fake_worker_init(&again, &router, WORKER_DECODE, "d0");
     again.automatic = prefill.automatic = true;
     prefill.partner = &again;
+    /* While the former life is alive its name is taken, and its request goes on. */
     fake_worker_connect(&again);
-    WAIT_FOR(&router, decode.closed);
+    cr_expect(again.closed && strstr(again.close_text, "name d0"), "%s", again.close_text);
+    cr_expect(!decode.closed && !client_complete(&client));
+    struct buffer listed = {0};
+    client_fetch(&router, "/workers", &listed);
+    cr_expect(strstr(listed.data, "\"state\":\"refused\",\"reason\":\"the name d0"), "%s",
+              listed.data);
+    buffer_free(&listed);
+    fake_worker_close(&decode);
+    fake_worker_init(&again, &router, WORKER_DECODE, "d0");
+    again.automatic = true;
     WAIT_FOR(&router, client_complete(&client));
+    fake_worker_connect(&again);
+    cr_expect(again.welcomed);
     cr_expect_eq(client_status(&client), 503);
     client_close(&client);
     struct buffer body = {0};

@@ -228,6 +228,14 @@ Test(serving, workers_that_do_not_fit_are_told_why)
     cr_expect(odd.closed && strstr(odd.close_text, "weights_digest") &&
                   strstr(odd.close_text, "one model"),
               "%s", odd.close_text);
+    struct buffer listed = {0};
+    client_fetch(&router, "/workers", &listed);
+    cr_expect_eq(text_count(listed.data, "\"name\":\"odd\""), 1, "%s", listed.data);
+    cr_expect(strstr(listed.data, "\"state\":\"refused\",\"reason\":\"weights_digest is "), "%s",
+              listed.data);
+    cr_expect(strstr(listed.data, "\"reason\":\"not paired with d0: the numerics profile is 2"),
+              "%s", listed.data);
+    buffer_free(&listed);
     cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":\"x\"}", NULL), 200);
     cr_expect_eq(prefill.job_count, 0);
     cr_expect(decode.jobs[0].local);
