@@ -231,6 +231,7 @@ void fake_tokens(struct fake_worker *worker, const struct fake_job *job, uint32_
     const struct msg_step step = {
         .request = job->request,
         .attempt = job->attempt,
+        .choice = job->choice,
         .first_position = job->prompt_count + offset,
         .tokens = {ids, count},
         .finish = finish,
@@ -249,6 +250,7 @@ void fake_failed(struct fake_worker *worker, const struct fake_job *job, enum st
 {
     const struct msg_failed failed = {.request = job->request,
                                       .attempt = job->attempt,
+                                      .choice = job->choice,
                                       .code = (uint32_t)-status,
                                       .text = wire_str(text)};
     send_message(worker, MESSAGE_ID_FAILED, &failed);

@@ -10,7 +10,7 @@ enum { FAKE_JOBS_MAX = 512 };
 
 struct fake_job {
     uint64_t request, handoff, ticket;
-    uint32_t attempt, prompt_count, max_tokens, top_logprobs;
+    uint32_t attempt, choice, prompt_count, max_tokens, top_logprobs;
     bool logprobs, local, cancelled;
     int32_t first_id; /* of the prompt */
 };

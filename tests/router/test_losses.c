@@ -164,6 +164,28 @@ Test(losses, a_worker_gives_up)
     router_process_stop(&router);
 }
 
+/* A request has one choice. */
+Test(losses, messages_of_another_choice_change_nothing)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    serving_reach(&client, true, STAGE_DECODING);
+    struct fake_job other = decode.jobs[0];
+    other.choice = 1;
+    fake_tokens(&decode, &other, 2, "z", FINISH_NONE);
+    fake_failed(&decode, &other, STATUS_INTERNAL, "for the test");
+    fake_tokens(&decode, &decode.jobs[0], 2, "c", FINISH_STOP);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(text_count(client.in.data, "[DONE]"), 1, "%s", client.in.data);
+    cr_expect_eq(text_count(client.in.data, "\"content\":\"c\""), 1, "%s", client.in.data);
+    cr_expect_eq(text_count(client.in.data, "\"content\":\"z\""), 0, "%s", client.in.data);
+    cr_expect_eq(client_metric(&router, "baton_messages_late_total"), 2);
+    client_close(&client);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 Test(losses, the_deadline_cancels)
 {
     static const char *const extra[] = {"--request-timeout-ms", "2000", NULL};
