@@ -14,7 +14,7 @@
 #include "tests/ops/command_call.h"
 
 #ifdef __SANITIZE_ADDRESS__
-static const char real_positions[] = "100"; /* each takes ten times as long */
+static const char real_positions[] = "300"; /* each takes ten times as long */
 #else
 static const char real_positions[] = "600";
 #endif
