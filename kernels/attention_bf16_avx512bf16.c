@@ -236,7 +236,7 @@ AVX512_INLINE void scale_queries(const struct attention_rows *rows, uint16_t *ou
     for (uint32_t r = 0; r < task->row_count; r++, out += rows->padded_dim) {
         for (uint32_t dim = 0; dim < rows->padded_dim; dim += 16) {
             const uint32_t left = task->head_dim - dim;
-            const __mmask16 in = left < 16 ? (__mmask16)((1u << left) - 1) : 0xffff;
+            const __mmask16 in = (__mmask16)(left < 16 ? (1u << left) - 1 : 0xffff);
             const __m512 q = _mm512_maskz_loadu_ps(in, rows->q[r] + dim);
             _mm256_storeu_si256((__m256i *)(void *)(out + dim),
                                 (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(q, scale)));
