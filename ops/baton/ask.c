@@ -31,7 +31,8 @@ struct ask_options {
 #define OPTION(field) offsetof(struct ask_options, field)
 static const struct config_row ask_rows[] = {
     {"url", CONFIG_TEXT, OPTION(url), "http://127.0.0.1:8000", "URL", "the router", 0, 0},
-    {"model", CONFIG_TEXT, OPTION(model), NULL, "NAME", "model (default: the served one)", 0, 0},
+    {"model-name", CONFIG_TEXT, OPTION(model), NULL, "NAME", "model (default: the served one)", 0,
+     0},
     {"system", CONFIG_TEXT, OPTION(system), NULL, "TEXT", "system message", 0, 0},
     {"max-tokens", CONFIG_U32, OPTION(max_tokens), NULL, "N",
      "longest answer (default: what the context leaves)", 0, 0},

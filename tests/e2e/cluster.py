@@ -6,7 +6,8 @@ import signal
 import subprocess
 import tempfile
 
-from processes import BATON, DEADLINE_S, Client, alive, run, wait_for
+from processes import (BATON, DEADLINE_S, Client, alive, all_stopped, clean_environment, run,
+                       wait_for)
 
 # The random model that most tests serve; one file a run, written on first use.
 _model = None
@@ -33,9 +34,7 @@ class Cluster:
         self.folder = pathlib.Path(self.scratch.name)
         self.work = self.folder / "work"
         self.ready_file = self.folder / "ready.json"
-        environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith("BATON_") or name == "BATON_ISA"}
-        environment.update(env or {})
+        environment = {**clean_environment(), **(env or {})}
         with open(self.folder / "up.err", "w") as stderr:
             self.process = subprocess.Popen(
                 [str(BATON), "up", "--model", str(self.model), "--prefill", str(prefill),
@@ -80,7 +79,10 @@ class Cluster:
         wait_for(lambda: self.client.get("/health").status == 200, "a healthy router")
 
     def pause(self, name):
-        os.kill(self.pids()[name], signal.SIGSTOP)
+        pid = self.pids()[name]
+        os.kill(pid, signal.SIGSTOP)
+        # The signal is only sent then; a thread on a CPU runs on for a moment.
+        wait_for(lambda: all_stopped(pid), f"{name} to stand still")
 
     def resume(self, name):
         os.kill(self.pids()[name], signal.SIGCONT)

@@ -28,10 +28,16 @@ def wait_for(condition, what, deadline_s=DEADLINE_S):
         time.sleep(POLL_S)
 
 
-def run(*arguments, stdin="", env=None, deadline_s=DEADLINE_S):
+def clean_environment():
+    """Options come from the arguments alone: whoever runs the tests may have set BATON_MODEL."""
+    return {name: value for name, value in os.environ.items()
+            if not name.startswith("BATON_") or name == "BATON_ISA"}
+
+
+def run(*arguments, stdin="", deadline_s=DEADLINE_S):
     """A command to its end. Its words are UTF-8, taken as they are: no newline is translated."""
     result = subprocess.run([str(argument) for argument in arguments], input=stdin.encode(),
-                            capture_output=True, env=env, timeout=deadline_s, check=False)
+                            capture_output=True, env=clean_environment(), timeout=deadline_s, check=False)
     result.stdout = result.stdout.decode("utf-8", "surrogateescape")
     result.stderr = result.stderr.decode("utf-8", "surrogateescape")
     return result
@@ -44,6 +50,21 @@ def alive(pid):
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def thread_states(pid):
+    """The letters of ps(1), one a thread; empty when the process is gone."""
+    states = []
+    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            states.append(path.read_text().rsplit(")", 1)[1].split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return states
+
+
+def all_stopped(pid):
+    return set(thread_states(pid)) == {"T"}
 
 
 def real_model():

@@ -88,7 +88,7 @@ class AskTest(unittest.TestCase):
             "stream": True, "stream_options": {"include_usage": True}, "timings": True})
 
     def test_options_reach_the_request(self):
-        _, server = self.ask(GOOD, "--model", "m", "--system", "Be \"brief\".", "--max-tokens",
+        _, server = self.ask(GOOD, "--model-name", "m", "--system", "Be \"brief\".", "--max-tokens",
                              "9", "--temperature", "0.5", "-", stdin="from\nstdin")
         body = server.requests[0][1]
         self.assertEqual(body["model"], "m")

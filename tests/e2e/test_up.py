@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-from processes import BATON, alive, run, wait_for
+from processes import BATON, alive, clean_environment, run, wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 DAEMONS = ("baton-router", "baton-prefill", "baton-decode")
@@ -29,9 +29,7 @@ class Up:
             self.script(name, script)
         self.model = self.folder / "model.gguf"
         self.model.write_bytes(b"not read by anyone here")
-        environment = {key: value for key, value in os.environ.items()
-                       if not key.startswith("BATON_")}
-        environment["FAKE_DIR"] = str(self.folder)
+        environment = {**clean_environment(), "FAKE_DIR": str(self.folder)}
         self.stderr_path = self.folder / "stderr"
         with open(self.stderr_path, "w") as stderr:
             self.process = subprocess.Popen(
@@ -244,7 +242,7 @@ class UpTest(unittest.TestCase):
         self.assertIn("baton-decode cannot be run: No such file or directory", up.stderr())
 
     def test_usage(self):
-        missing = run(BATON, "up", env={"PATH": os.environ["PATH"]})
+        missing = run(BATON, "up")
         self.assertEqual(missing.returncode, 2)
         self.assertIn("--model FILE is required", missing.stderr)
         absent = run(BATON, "up", "--model", "/nowhere/model.gguf")
