@@ -37,7 +37,8 @@ def clean_environment():
 def run(*arguments, stdin="", deadline_s=DEADLINE_S):
     """A command to its end. Its words are UTF-8, taken as they are: no newline is translated."""
     result = subprocess.run([str(argument) for argument in arguments], input=stdin.encode(),
-                            capture_output=True, env=clean_environment(), timeout=deadline_s, check=False)
+                            capture_output=True, env=clean_environment(), timeout=deadline_s,
+                            check=False)
     result.stdout = result.stdout.decode("utf-8", "surrogateescape")
     result.stderr = result.stderr.decode("utf-8", "surrogateescape")
     return result
