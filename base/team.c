@@ -1,6 +1,12 @@
-/* A run is: publish the function, advance `start`, work, count down `working`. Every wait is on a
- * gate: a number that only grows, watched by spinning for a short while and then asleep in the
- * kernel, so that several processes on few cores do not burn the time the others need. */
+/* Every call (a run or a sharing) gets a new generation. The caller writes what is to be done, puts
+ * generation and kind in `ticket`, advances `start` and works along. Every wait is on a gate: a
+ * number that only grows, watched by spinning for a short while and then asleep in the kernel, so
+ * that several processes on few cores do not burn the time the others need.
+ *
+ * Pieces of a sharing are drawn by adding one to the ticket, but only while it still is of the
+ * generation the member read the function under: a piece that was drawn keeps the call alive, so
+ * what was read before drawing it belongs to it. A helper that wakes late sees a later generation,
+ * or no piece left, and leaves. */
 #include "base/team.h"
 
 #include <pthread.h>
@@ -27,16 +33,24 @@ struct member {
     uint32_t index;
 };
 
+/* generation << 33 | kind << 32 | next piece */
+enum { TICKET_KIND_SHIFT = 32, TICKET_GENERATION_SHIFT = 33 };
+#define TICKET_RUN (UINT64_C(1) << TICKET_KIND_SHIFT)
+
 struct team {
-    struct gate start, barrier, done;
+    struct gate start, barrier;
+    struct gate done; /* counts helpers through a run, or pieces of a sharing; from 0 every call */
     _Alignas(CACHE_LINE) _Atomic uint32_t arrived; /* members at the current barrier */
-    _Alignas(CACHE_LINE) _Atomic uint32_t working; /* helpers not yet through the current run */
+    _Alignas(CACHE_LINE) _Atomic uint64_t ticket;
     atomic_bool running;
     uint32_t count;
     bool spin; /* false when there are more members than CPUs: the other one needs ours */
-    bool quit;
-    team_function function;
-    void *arg;
+    atomic_bool quit;
+    /* The call. A helper may read them while the next one is written, and then draws nothing. */
+    _Atomic team_function function;
+    _Atomic team_piece_function piece_function;
+    void *_Atomic arg;
+    _Atomic uint32_t piece_count;
     struct member *members;
 };
 
@@ -73,17 +87,62 @@ static void gate_advance(struct gate *gate)
         futex_wake_all(&gate->value);
 }
 
+/* One more of the call is done; whoever completes it wakes the caller. */
+static void count_done(struct team *team, uint32_t total)
+{
+    if (atomic_fetch_add(&team->done.value, 1) + 1 == total &&
+        atomic_load(&team->done.sleepers) > 0)
+        futex_wake_all(&team->done.value);
+}
+
+static void wait_done(struct team *team, uint32_t total)
+{
+    uint32_t seen;
+    while ((seen = gate_value(&team->done)) != total)
+        gate_wait(&team->done, seen, team->spin);
+}
+
+/* Draws pieces while the ticket is of the given generation. */
+static void draw_pieces(struct team *team, uint32_t member, uint64_t ticket)
+{
+    const uint64_t generation = ticket >> TICKET_KIND_SHIFT;
+    const team_piece_function function =
+        atomic_load_explicit(&team->piece_function, memory_order_relaxed);
+    void *const arg = atomic_load_explicit(&team->arg, memory_order_relaxed);
+    const uint32_t piece_count = atomic_load_explicit(&team->piece_count, memory_order_relaxed);
+    while (ticket >> TICKET_KIND_SHIFT == generation && (uint32_t)ticket < piece_count) {
+        if (!atomic_compare_exchange_weak_explicit(&team->ticket, &ticket, ticket + 1,
+                                                   memory_order_acq_rel, memory_order_acquire))
+            continue;
+        function(arg, member, (uint32_t)ticket);
+        count_done(team, piece_count);
+        ticket = atomic_load_explicit(&team->ticket, memory_order_acquire);
+    }
+}
+
 static void *helper_main(void *arg)
 {
     struct member *member = arg;
     struct team *team = member->team;
-    for (uint32_t seen = 0;; seen++) {
+    uint64_t run_generation = 0; /* of the last run this helper took part in */
+    uint32_t seen = 0;
+    for (;;) {
         gate_wait(&team->start, seen, team->spin);
+        seen = gate_value(&team->start);
         if (team->quit)
             return NULL;
-        team->function(team->arg, member->index, team->count);
-        if (atomic_fetch_sub_explicit(&team->working, 1, memory_order_acq_rel) == 1)
-            gate_advance(&team->done);
+        const uint64_t ticket = atomic_load_explicit(&team->ticket, memory_order_acquire);
+        if (!(ticket & TICKET_RUN)) {
+            draw_pieces(team, member->index, ticket);
+        } else if (ticket >> TICKET_GENERATION_SHIFT != run_generation) {
+            /* The caller waits for every helper, so nothing changes under a run. */
+            run_generation = ticket >> TICKET_GENERATION_SHIFT;
+            const team_function function =
+                atomic_load_explicit(&team->function, memory_order_relaxed);
+            function(atomic_load_explicit(&team->arg, memory_order_relaxed), member->index,
+                     team->count);
+            count_done(team, team->count - 1);
+        }
     }
 }
 
@@ -138,19 +197,48 @@ uint32_t team_count(const struct team *team)
     return team->count;
 }
 
+static uint64_t next_generation(const struct team *team)
+{
+    const uint64_t ticket = atomic_load_explicit(&team->ticket, memory_order_relaxed);
+    return ((ticket >> TICKET_GENERATION_SHIFT) + 1) << TICKET_GENERATION_SHIFT;
+}
+
+static void publish(struct team *team, uint64_t ticket)
+{
+    atomic_store_explicit(&team->done.value, 0, memory_order_relaxed);
+    atomic_store_explicit(&team->ticket, ticket, memory_order_release);
+    gate_advance(&team->start);
+}
+
 void team_run(struct team *team, team_function function, void *arg)
 {
     CHECK(!atomic_exchange(&team->running, true));
-    const uint32_t seen = gate_value(&team->done);
-    team->function = function;
-    team->arg = arg;
     if (team->count > 1) {
-        atomic_store_explicit(&team->working, team->count - 1, memory_order_relaxed);
-        gate_advance(&team->start);
+        atomic_store_explicit(&team->function, function, memory_order_relaxed);
+        atomic_store_explicit(&team->arg, arg, memory_order_relaxed);
+        publish(team, next_generation(team) | TICKET_RUN);
     }
     function(arg, 0, team->count);
     if (team->count > 1)
-        gate_wait(&team->done, seen, team->spin);
+        wait_done(team, team->count - 1);
+    atomic_store(&team->running, false);
+}
+
+void team_share(struct team *team, team_piece_function function, void *arg, uint32_t piece_count)
+{
+    CHECK(!atomic_exchange(&team->running, true));
+    if (team->count == 1 || piece_count <= 1) {
+        for (uint32_t piece = 0; piece < piece_count; piece++)
+            function(arg, 0, piece);
+    } else {
+        const uint64_t ticket = next_generation(team);
+        atomic_store_explicit(&team->piece_function, function, memory_order_relaxed);
+        atomic_store_explicit(&team->arg, arg, memory_order_relaxed);
+        atomic_store_explicit(&team->piece_count, piece_count, memory_order_relaxed);
+        publish(team, ticket);
+        draw_pieces(team, 0, ticket);
+        wait_done(team, piece_count);
+    }
     atomic_store(&team->running, false);
 }
 

@@ -1,4 +1,6 @@
-/* A thread team: fork-join over the caller and count-1 helpers, spin-then-sleep. */
+/* A thread team: the caller and count-1 helpers, spin-then-sleep. `team_run` is a fork and join
+ * over every member; `team_share` deals out pieces of work to whoever has a CPU, and is what work
+ * should use that does not need all members at once. */
 #ifndef BATON_BASE_TEAM_H
 #define BATON_BASE_TEAM_H
 
@@ -17,6 +19,13 @@ uint32_t team_count(const struct team *team);
 /* Runs function on every member, the caller as index 0, and returns when all are done; what they
  * wrote is visible then. One caller at a time. */
 void team_run(struct team *team, team_function function, void *arg);
+/* Calls function(arg, member, piece) once for every piece in [0, piece_count) and returns when all
+ * have been done; what they wrote is visible then. Pieces are drawn in ascending order by the
+ * caller and by those helpers that are awake: one that is not (several processes share few CPUs) is
+ * not waited for, and finds nothing left when it comes. A member works on one piece at a time, so
+ * `member` may choose scratch memory. One caller at a time, not inside a run. */
+typedef void (*team_piece_function)(void *arg, uint32_t member, uint32_t piece);
+void team_share(struct team *team, team_piece_function function, void *arg, uint32_t piece_count);
 /* Inside team_run: waits for all members. */
 void team_barrier(struct team *team);
 

@@ -106,6 +106,33 @@ struct matmul_args {
     uint32_t rows;               /* T */
 };
 
+/* Several products of the same rows, after a norm of theirs: the same bits as the norm and the
+ * products one by one, with less to write, read and wait for. */
+struct project_output {
+    const struct weight *weight; /* [N][K] */
+    device_ptr out;              /* [T][N] */
+    device_ptr bias;             /* [N] or null */
+};
+struct project_args {
+    device_ptr x;    /* [T][K] */
+    device_ptr gain; /* [K], of rms_norm */
+    float epsilon;
+    const struct project_output *outputs;
+    uint32_t output_count; /* 1 to PROJECT_OUTPUTS_MAX */
+    uint32_t rows;         /* T */
+};
+enum { PROJECT_OUTPUTS_MAX = 3 };
+
+/* x += down(silu(gate(n)) * up(n)) with n = rms_norm(x): the same bits as the steps one by one. */
+struct feed_forward_args {
+    device_ptr x;    /* [T][E] */
+    device_ptr gain; /* [E] */
+    float epsilon;
+    const struct weight *gate, *up; /* [F][E] */
+    const struct weight *down;      /* [E][F] */
+    uint32_t rows;                  /* T */
+};
+
 enum rope_pairing {
     ROPE_NEIGHBOURS, /* (0,1) (2,3) …: GGUF `llama`, whose Q and K are permuted for it */
     ROPE_HALVES,     /* (i, i + rotary/2): Hugging Face, GGUF `qwen2` */
@@ -148,6 +175,8 @@ struct backend_ops {
     void (*rms_norm)(struct backend *, device_ptr x, device_ptr gain, float epsilon, uint32_t rows,
                      uint32_t width, device_ptr out);
     void (*matmul)(struct backend *, const struct matmul_args *);
+    void (*project)(struct backend *, const struct project_args *);
+    void (*feed_forward)(struct backend *, const struct feed_forward_args *);
     void (*rope)(struct backend *, const struct rope_args *);
     /* Writes k, v [T][K][D] of every row to its page. All pages must be this caller's to write. */
     void (*kv_write)(struct backend *, device_ptr k, device_ptr v, const struct kv_view *kv,

@@ -11,9 +11,14 @@ static void cpu_destroy(struct backend *backend)
 {
     struct backend_cpu *cpu = backend_cpu_of(backend);
     memory_release(cpu->activations);
+    memory_release(cpu->inner_activations);
+    memory_release(cpu->other_activations);
+    memory_release(cpu->row_buffers);
+    memory_release(cpu->gated_buffers);
     memory_release(cpu->attention_scratch);
     memory_release(cpu->attention_partials);
     free(cpu->attention_left);
+    free(cpu->attention_starts);
     memory_release(cpu->matmul_scratch);
     free(cpu);
 }
@@ -32,6 +37,8 @@ static const struct backend_ops CPU_OPS = {
     .embed = cpu_embed,
     .rms_norm = cpu_rms_norm,
     .matmul = cpu_matmul,
+    .project = cpu_project,
+    .feed_forward = cpu_feed_forward,
     .rope = cpu_rope,
     .kv_write = cpu_kv_write,
     .attention = cpu_attention,
@@ -92,32 +99,54 @@ static void name_profile(struct backend_cpu *cpu)
 
 enum { SPLIT_ITEMS_PER_MEMBER = 4 };
 
-static enum status allocate_scratch(struct backend_cpu *cpu, struct error *error)
+static bool allocate_products(struct backend_cpu *cpu, size_t *bytes)
 {
     const struct backend_limits *limits = &cpu->limits;
+    const size_t members = team_count(cpu->team);
     cpu->activation_values = (size_t)limits->rows * limits->width;
-    /* bf16 is the larger form; a row of odd K has one element more. */
-    const size_t activation_bytes = (cpu->activation_values + limits->rows) * sizeof(uint16_t);
+    /* float is the largest form; pages that a smaller one leaves alone stay with the system. */
+    const size_t activation_bytes = cpu->activation_values * sizeof(float);
     cpu->matmul_scratch_bytes = matmul_scratch_bytes(limits->width);
-    const size_t matmul_bytes = cpu->matmul_scratch_bytes * team_count(cpu->team);
+    cpu->row_buffer_floats = ((size_t)limits->width + 15) / 16 * 16;
+    const size_t gated_bytes = members * 2 * GATED_BLOCK_ROWS * 32 * sizeof(float);
+    cpu->activations = memory_allocate(activation_bytes);
+    cpu->inner_activations = memory_allocate(activation_bytes);
+    cpu->other_activations = memory_allocate(activation_bytes);
+    cpu->matmul_scratch = memory_allocate(members * cpu->matmul_scratch_bytes);
+    cpu->row_buffers = memory_allocate(members * cpu->row_buffer_floats * sizeof(float));
+    cpu->gated_buffers = memory_allocate(gated_bytes);
+    *bytes += 3 * activation_bytes + gated_bytes +
+              members * (cpu->matmul_scratch_bytes + cpu->row_buffer_floats * sizeof(float));
+    return cpu->activations && cpu->inner_activations && cpu->other_activations &&
+           cpu->matmul_scratch && cpu->row_buffers && cpu->gated_buffers;
+}
+
+static bool allocate_attention(struct backend_cpu *cpu, size_t *bytes)
+{
+    const struct backend_limits *limits = &cpu->limits;
+    const uint32_t members = team_count(cpu->team);
     cpu->attention_scratch_bytes = (attention_scratch_bytes(limits->head_dim) + 63) / 64 * 64;
-    const size_t attention_bytes = cpu->attention_scratch_bytes * team_count(cpu->team);
     cpu->attention_segments = (limits->context_tokens + ATTENTION_SEGMENT - 1) / ATTENTION_SEGMENT;
-    cpu->attention_split_items = SPLIT_ITEMS_PER_MEMBER * team_count(cpu->team);
-    /* Only what is used takes memory. */
+    cpu->attention_split_items = SPLIT_ITEMS_PER_MEMBER * members;
     const size_t partial_bytes = (size_t)cpu->attention_split_items * cpu->attention_segments *
                                  attention_partial_bytes(limits->head_dim);
+    cpu->attention_scratch = memory_allocate(cpu->attention_scratch_bytes * members);
     cpu->attention_partials = memory_allocate(partial_bytes);
     cpu->attention_left = calloc(cpu->attention_split_items, sizeof(*cpu->attention_left));
-    cpu->activations = memory_allocate(activation_bytes);
-    cpu->attention_scratch = memory_allocate(attention_bytes);
-    cpu->matmul_scratch = memory_allocate(matmul_bytes);
-    if (!cpu->activations || !cpu->attention_scratch || !cpu->matmul_scratch ||
-        !cpu->attention_partials || !cpu->attention_left)
+    cpu->attention_starts = calloc(limits->rows, sizeof(*cpu->attention_starts));
+    *bytes += cpu->attention_scratch_bytes * members + partial_bytes;
+    return cpu->attention_scratch && cpu->attention_partials && cpu->attention_left &&
+           cpu->attention_starts;
+}
+
+static enum status allocate_scratch(struct backend_cpu *cpu, struct error *error)
+{
+    size_t bytes = 0;
+    const bool products = allocate_products(cpu, &bytes);
+    if (!allocate_attention(cpu, &bytes) || !products)
         return error_set(error, STATUS_NO_MEMORY,
                          "There is no memory for the scratch of %u rows by %u (%zu bytes)",
-                         limits->rows, limits->width,
-                         activation_bytes + attention_bytes + matmul_bytes + partial_bytes);
+                         cpu->limits.rows, cpu->limits.width, bytes);
     return STATUS_OK;
 }
 

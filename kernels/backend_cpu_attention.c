@@ -16,7 +16,6 @@ struct attention_job {
     const struct attention_args *args;
     uint32_t range_segments; /* of one piece; 0: items are not cut */
     uint32_t piece_count;
-    atomic_uint next_piece;
 };
 
 static uint32_t tile_count(const struct attention_args *args, uint32_t sequence)
@@ -82,38 +81,39 @@ static void attend_range(const struct attention_job *job, struct attention_task 
         attention_merge(task);
 }
 
-static void attention_member(void *arg, uint32_t index, uint32_t count)
+/* The sequence whose pieces `piece` is among. */
+static uint32_t find_sequence(const struct attention_start *starts, uint32_t count, uint32_t piece)
 {
-    struct attention_job *job = arg;
-    const struct attention_args *args = job->args;
-    void *scratch = job->cpu->attention_scratch + index * job->cpu->attention_scratch_bytes;
-    uint32_t sequence = 0;
-    uint32_t first_piece = 0; /* of the sequence */
-    uint32_t first_item = 0;
-    for (;;) {
-        const uint32_t piece = atomic_fetch_add_explicit(&job->next_piece, 1, memory_order_relaxed);
-        if (piece >= job->piece_count)
-            return;
-        /* Numbers a member draws only grow, so the walk goes forward. */
-        for (;;) {
-            const uint32_t items = tile_count(args, sequence) * args->kv.kv_heads;
-            if (piece - first_piece < items * range_count(job, sequence))
-                break;
-            first_piece += items * range_count(job, sequence);
-            first_item += items;
-            sequence++;
+    uint32_t first = 0;
+    while (count > 1) {
+        const uint32_t half = count / 2;
+        if (starts[first + half].piece <= piece) {
+            first += half;
+            count -= half;
+        } else {
+            count = half;
         }
-        const uint32_t ranges = range_count(job, sequence);
-        const uint32_t item = (piece - first_piece) / ranges;
-        struct attention_task task = item_task(args, sequence, item);
-        task.scratch = scratch;
-        if (ranges > 1)
-            attend_range(job, &task, first_item + item, (piece - first_piece) % ranges);
-        else if (args->kv.dtype == KV_F32)
-            job->cpu->kernels.attention_f32(&task);
-        else
-            job->cpu->kernels.attention_bf16(&task);
     }
+    return first;
+}
+
+static void attention_piece(void *arg, uint32_t member, uint32_t piece)
+{
+    const struct attention_job *job = arg;
+    const struct attention_args *args = job->args;
+    const struct attention_start *starts = job->cpu->attention_starts;
+    const uint32_t sequence = find_sequence(starts, args->sequence_count, piece);
+    const uint32_t first_item = starts[sequence].item;
+    const uint32_t ranges = range_count(job, sequence);
+    piece -= starts[sequence].piece;
+    struct attention_task task = item_task(args, sequence, piece / ranges);
+    task.scratch = job->cpu->attention_scratch + member * job->cpu->attention_scratch_bytes;
+    if (ranges > 1)
+        attend_range(job, &task, first_item + piece / ranges, piece % ranges);
+    else if (args->kv.dtype == KV_F32)
+        job->cpu->kernels.attention_f32(&task);
+    else
+        job->cpu->kernels.attention_bf16(&task);
 }
 
 /* Chooses the ranges when there are too few items, and counts the pieces. */
@@ -137,6 +137,8 @@ static void cut_items(struct attention_job *job)
     for (uint32_t s = 0; s < args->sequence_count; s++) {
         const uint32_t items = tile_count(args, s) * args->kv.kv_heads;
         const uint32_t ranges = range_count(job, s);
+        cpu->attention_starts[s] =
+            (struct attention_start){.item = item, .piece = job->piece_count};
         for (uint32_t i = 0; ranges > 1 && i < items; i++)
             atomic_store_explicit(&cpu->attention_left[item + i], ranges, memory_order_relaxed);
         job->piece_count += items * ranges;
@@ -156,6 +158,7 @@ void cpu_attention(struct backend *backend, const struct attention_args *args)
     struct backend_cpu *cpu = backend_cpu_of(backend);
     check_view(cpu, &args->kv);
     CHECK(args->heads % args->kv.kv_heads == 0);
+    CHECK(args->sequence_count <= cpu->limits.rows);
     struct attention_job job = {.cpu = cpu, .args = args};
     size_t products = 0;
     for (uint32_t s = 0; s < args->sequence_count; s++) {
@@ -165,10 +168,12 @@ void cpu_attention(struct backend *backend, const struct attention_args *args)
         products += last * sequence->row_count * args->heads * args->kv.head_dim;
     }
     cut_items(&job);
-    if (products < TEAM_PRODUCTS_FLOAT)
-        attention_member(&job, 0, 1);
-    else
-        team_run(cpu->team, attention_member, &job);
+    if (products < TEAM_PRODUCTS_FLOAT) {
+        for (uint32_t piece = 0; piece < job.piece_count; piece++)
+            attention_piece(&job, 0, piece);
+        return;
+    }
+    team_share(cpu->team, attention_piece, &job, job.piece_count);
 }
 
 struct kv_write_job {

@@ -11,6 +11,11 @@
 #include "kernels/kernels.h"
 #include "kernels/weight_panel.h"
 
+/* Where the items and the pieces of a sequence begin. */
+struct attention_start {
+    uint32_t item, piece;
+};
+
 struct backend_cpu {
     struct backend base; /* first member */
     struct team *team;   /* not owned */
@@ -19,15 +24,21 @@ struct backend_cpu {
     enum activation_mode mode; /* F32 or NATIVE */
     struct backend_limits limits;
     char name[24];
-    /* Activations of the running product in the form its weights want; sized from limits. */
-    uint8_t *activations;
-    size_t activation_values; /* limits.rows * limits.width */
+    /* Activations of the running product in the form its weights want, and two more such for
+     * feed_forward: of its second product, and of an `up` that wants another form than `gate`. */
+    uint8_t *activations, *inner_activations, *other_activations;
+    size_t activation_values; /* of each: limits.rows * limits.width */
+    /* Of every member: a normed row, and gate and up of a block of rows. */
+    float *row_buffers;
+    size_t row_buffer_floats;
+    float *gated_buffers; /* [member][2][GATED_BLOCK_ROWS][32] */
     /* matmul_scratch_bytes(limits.width) for every member of the team. */
     uint8_t *matmul_scratch;
     size_t matmul_scratch_bytes; /* of one member */
     /* attention_scratch_bytes() for every member of the team. */
     uint8_t *attention_scratch;
-    size_t attention_scratch_bytes; /* of one member */
+    size_t attention_scratch_bytes;           /* of one member */
+    struct attention_start *attention_starts; /* [sequence] of the running call */
     /* Sums of segments of the items of a call that are cut: at most attention_split_items. */
     uint8_t *attention_partials; /* [item][attention_segments] of attention_partial_bytes() */
     atomic_uint *attention_left; /* [item] ranges that are not done */
@@ -101,7 +112,40 @@ void cpu_gather_rows(struct backend *backend, device_ptr x, const uint32_t *indi
                      uint32_t width, device_ptr out);
 
 /* backend_cpu_matmul.c */
+enum activation_form { FORM_F32, FORM_BF16, FORM_I8 };
+enum { GATED_BLOCK_ROWS = 96 };
+enum activation_form activation_form_for(const struct backend_cpu *cpu, enum weight_kind kind);
+size_t activation_row_bytes(enum activation_form form, uint32_t k);
+
+/* Some columns of some rows, to be brought into a form. */
+struct activation_block {
+    enum activation_form form;
+    const float *x;  /* [rows][x_stride]; FORM_I8: x_stride is columns */
+    size_t x_stride; /* in floats */
+    uint32_t rows, columns;
+    void *out;
+    size_t out_row_bytes; /* from a row to the next */
+};
+void activations_convert(const struct backend_cpu *cpu, const struct activation_block *block);
+/* x [rows][k], normed first if there is a gain, in the given form: in `out` (one of the three
+ * buffers), or x itself. */
+const void *activations_prepare(struct backend_cpu *cpu, enum activation_form form, const float *x,
+                                const float *gain, float epsilon, uint32_t rows, uint32_t k,
+                                uint8_t *out);
+/* A task over all panels of a weight without `out`, and its function. */
+struct matmul_task product_task(const struct backend_cpu *cpu, const struct weight *weight,
+                                const void *activations, uint32_t rows, uint32_t member);
+matmul_kernel *product_kernel(const struct backend_cpu *cpu, const struct weight *weight);
+/* Rows whose activations stay in the second-level cache. */
+uint32_t product_block_rows(size_t row_bytes);
+/* Products of activations in one form, on the team. */
+void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
+                  uint32_t output_count, const void *activations, uint32_t rows, bool accumulate);
+void cpu_project(struct backend *backend, const struct project_args *args);
 void cpu_matmul(struct backend *backend, const struct matmul_args *args);
+
+/* backend_cpu_feed_forward.c */
+void cpu_feed_forward(struct backend *backend, const struct feed_forward_args *args);
 
 /* backend_cpu_attention.c */
 void cpu_kv_write(struct backend *backend, device_ptr k, device_ptr v, const struct kv_view *kv,

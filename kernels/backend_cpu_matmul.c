@@ -1,28 +1,17 @@
 /* Products: activations are brought into the form the weights want, then the members of the team
- * draw pieces of panels from a counter until none is left. Outputs are shared out, never inputs, so
- * that neither the number of threads nor who was faster changes a sum; and a member that lost its
- * CPU for a while holds up no more than one piece. */
-#include <stdatomic.h>
+ * draw pieces of panels. Outputs are shared out, never inputs, so that neither the number of
+ * threads nor who was faster changes a sum. */
+#include <string.h>
 
 #include "base/check.h"
 #include "kernels/backend_cpu_internal.h"
 
-enum activation_form { FORM_F32, FORM_BF16, FORM_I8 };
-
 enum {
     PIECES_PER_MEMBER = 8,
-    PIECE_PANELS = 2, /* pieces are a multiple of it: what the widest tile takes at once */
-};
-
-struct matmul_job {
-    struct backend_cpu *cpu;
-    enum activation_form form;
-    const float *x;
-    matmul_kernel *kernel;
-    struct matmul_task task;
-    bool prepare; /* activations are still to be converted */
-    uint32_t piece_panels;
-    atomic_uint next_panel;
+    PIECE_PANELS = 4,            /* pieces are a multiple of it: what the widest tile takes */
+    ROW_BLOCK_BYTES = 512 << 10, /* activations that stay in the second-level cache */
+    ROW_BLOCK_MULTIPLE = 12,     /* whole tiles */
+    CONVERT_PIECES_PER_MEMBER = 4,
 };
 
 static matmul_kernel *native_kernel(const struct kernel_table *kernels, enum weight_kind kind)
@@ -63,109 +52,265 @@ static matmul_kernel *f32_kernel(const struct kernel_table *kernels, enum weight
     return NULL;
 }
 
-static enum activation_form form_for(enum activation_mode mode, enum weight_kind kind)
+enum activation_form activation_form_for(const struct backend_cpu *cpu, enum weight_kind kind)
 {
-    if (mode == ACTIVATION_F32 || kind == WEIGHT_F32)
+    if (cpu->mode == ACTIVATION_F32 || kind == WEIGHT_F32)
         return FORM_F32;
     return kind == WEIGHT_BF16 ? FORM_BF16 : FORM_I8;
 }
 
-static void prepare_rows(const struct matmul_job *job, size_t first, size_t end)
+size_t activation_row_bytes(enum activation_form form, uint32_t k)
 {
-    const struct kernel_table *kernels = &job->cpu->kernels;
-    const uint32_t k = job->task.k;
-    const float *x = job->x + first * k;
-    const uint32_t rows = (uint32_t)(end - first);
-    if (job->form == FORM_BF16) {
-        const size_t padded = ((size_t)k + 1) / 2 * 2;
-        kernels->round_bf16(&(struct round_task){.x = x,
-                                                 .rows = rows,
-                                                 .k = k,
-                                                 .out = (uint16_t *)(void *)job->cpu->activations +
-                                                        first * padded});
+    switch (form) {
+    case FORM_F32:
+        return k * sizeof(float);
+    case FORM_BF16:
+        return ((size_t)k + 1) / 2 * 2 * sizeof(uint16_t);
+    case FORM_I8:
+        return k / WEIGHT_GROUP * sizeof(struct quantized_group);
+    }
+    return 0;
+}
+
+void activations_convert(const struct backend_cpu *cpu, const struct activation_block *block)
+{
+    switch (block->form) {
+    case FORM_F32:
+        for (size_t row = 0; row < block->rows; row++)
+            memcpy((uint8_t *)block->out + row * block->out_row_bytes,
+                   block->x + row * block->x_stride, block->columns * sizeof(float));
+        break;
+    case FORM_BF16:
+        cpu->kernels.round_bf16(
+            &(struct round_task){.x = block->x,
+                                 .x_stride = block->x_stride,
+                                 .rows = block->rows,
+                                 .k = block->columns,
+                                 .out = block->out,
+                                 .out_stride = block->out_row_bytes / sizeof(uint16_t)});
+        break;
+    case FORM_I8:
+        cpu->kernels.quantize_i8(&(struct quantize_task){
+            .x = block->x,
+            .rows = block->rows,
+            .k = block->columns,
+            .out = block->out,
+            .out_stride = block->out_row_bytes / sizeof(struct quantized_group)});
+        break;
+    }
+}
+
+struct convert_job {
+    struct backend_cpu *cpu;
+    const float *x;    /* [rows][k] */
+    const float *gain; /* NULL: no norm */
+    float epsilon;
+    uint32_t rows, k;
+    uint32_t piece_rows;
+    enum activation_form form;
+    uint8_t *out;
+};
+
+static void convert_rows(const struct convert_job *job, uint32_t member, uint32_t first,
+                         uint32_t end)
+{
+    const struct backend_cpu *cpu = job->cpu;
+    const size_t row_bytes = activation_row_bytes(job->form, job->k);
+    struct activation_block block = {.form = job->form,
+                                     .x = job->x + (size_t)first * job->k,
+                                     .x_stride = job->k,
+                                     .rows = end - first,
+                                     .columns = job->k,
+                                     .out = job->out + first * row_bytes,
+                                     .out_row_bytes = row_bytes};
+    if (!job->gain) {
+        activations_convert(cpu, &block);
         return;
     }
-    kernels->quantize_i8(&(struct quantize_task){
-        .x = x,
+    float *normed = cpu->row_buffers + (size_t)member * cpu->row_buffer_floats;
+    for (uint32_t row = first; row < end; row++) {
+        const struct rms_norm_task norm = {.x = job->x + (size_t)row * job->k,
+                                           .gain = job->gain,
+                                           .epsilon = job->epsilon,
+                                           .rows = 1,
+                                           .width = job->k,
+                                           .out = normed};
+        cpu->kernels.rms_norm_f32(&norm);
+        block.x = normed;
+        block.rows = 1;
+        block.out = job->out + row * row_bytes;
+        activations_convert(cpu, &block);
+    }
+}
+
+static void convert_piece(void *arg, uint32_t member, uint32_t piece)
+{
+    const struct convert_job *job = arg;
+    const uint32_t first = piece * job->piece_rows;
+    const uint32_t left = job->rows - first;
+    convert_rows(job, member, first, first + (left < job->piece_rows ? left : job->piece_rows));
+}
+
+const void *activations_prepare(struct backend_cpu *cpu, enum activation_form form, const float *x,
+                                const float *gain, float epsilon, uint32_t rows, uint32_t k,
+                                uint8_t *out)
+{
+    const size_t values = (size_t)rows * k;
+    if (form == FORM_F32 && !gain)
+        return x;
+    CHECK(values <= cpu->activation_values && (!gain || k <= cpu->row_buffer_floats));
+    struct convert_job job = {.cpu = cpu,
+                              .x = x,
+                              .gain = gain,
+                              .epsilon = epsilon,
+                              .rows = rows,
+                              .k = k,
+                              .form = form,
+                              .out = out};
+    const uint32_t members = team_count(cpu->team);
+    if (values < TEAM_ELEMENTS || rows == 1 || members == 1) {
+        convert_rows(&job, 0, 0, rows);
+        return out;
+    }
+    job.piece_rows =
+        (rows + members * CONVERT_PIECES_PER_MEMBER - 1) / (members * CONVERT_PIECES_PER_MEMBER);
+    team_share(cpu->team, convert_piece, &job, (rows + job.piece_rows - 1) / job.piece_rows);
+    return out;
+}
+
+struct matmul_task product_task(const struct backend_cpu *cpu, const struct weight *weight,
+                                const void *activations, uint32_t rows, uint32_t member)
+{
+    CHECK(weight->rows_filled == weight->n);
+    const bool room = matmul_scratch_bytes(weight->k) <= cpu->matmul_scratch_bytes;
+    return (struct matmul_task){
+        .panels = weight->panels,
+        .n = weight->n,
+        .k = weight->k,
+        .x = activations,
+        .out_stride = weight->n,
         .rows = rows,
-        .k = k,
-        .out = (struct quantized_group *)(void *)job->cpu->activations + first * (k / WEIGHT_GROUP),
-    });
+        .half_scales = weight->half_scales,
+        .panel_end = panel_count(weight->n),
+        .scratch = room ? cpu->matmul_scratch + member * cpu->matmul_scratch_bytes : NULL,
+    };
 }
 
-static void matmul_member(void *arg, uint32_t index, uint32_t count)
+matmul_kernel *product_kernel(const struct backend_cpu *cpu, const struct weight *weight)
 {
-    struct matmul_job *job = arg;
-    if (job->prepare) {
-        size_t first;
-        size_t end;
-        team_split(job->task.rows, 1, index, count, &first, &end);
-        if (first < end)
-            prepare_rows(job, first, end);
-        team_barrier(job->cpu->team);
+    return activation_form_for(cpu, weight->kind) == FORM_F32
+               ? f32_kernel(&cpu->kernels, weight->kind)
+               : native_kernel(&cpu->kernels, weight->kind);
+}
+
+uint32_t product_block_rows(size_t row_bytes)
+{
+    const size_t rows = ROW_BLOCK_BYTES / row_bytes / ROW_BLOCK_MULTIPLE * ROW_BLOCK_MULTIPLE;
+    return rows < 4 * ROW_BLOCK_MULTIPLE ? 4 * ROW_BLOCK_MULTIPLE : (uint32_t)rows;
+}
+
+/* Products of the same activations. */
+struct products_job {
+    struct backend_cpu *cpu;
+    const struct project_output *outputs;
+    uint32_t output_count;
+    const void *activations;
+    size_t row_bytes;
+    uint32_t rows;
+    bool accumulate;
+    uint32_t piece_panels;
+};
+
+static void products_piece(void *arg, uint32_t member, uint32_t piece)
+{
+    const struct products_job *job = arg;
+    const struct project_output *output = job->outputs;
+    for (;; output++) {
+        const uint32_t panels = panel_count(output->weight->n);
+        const uint32_t pieces = (panels + job->piece_panels - 1) / job->piece_panels;
+        if (piece < pieces)
+            break;
+        piece -= pieces;
     }
-    const uint32_t panels = panel_count(job->task.n);
-    struct matmul_task task = job->task;
-    if (matmul_scratch_bytes(task.k) <= job->cpu->matmul_scratch_bytes)
-        task.scratch = job->cpu->matmul_scratch + index * job->cpu->matmul_scratch_bytes;
-    for (;;) {
-        task.panel_first =
-            atomic_fetch_add_explicit(&job->next_panel, job->piece_panels, memory_order_relaxed);
-        if (task.panel_first >= panels)
-            return;
-        task.panel_end = panels - task.panel_first < job->piece_panels
-                             ? panels
-                             : task.panel_first + job->piece_panels;
-        job->kernel(&task);
+    struct matmul_task task = product_task(job->cpu, output->weight, NULL, 0, member);
+    matmul_kernel *kernel = product_kernel(job->cpu, output->weight);
+    task.bias = device_floats(output->bias);
+    task.accumulate = job->accumulate;
+    task.panel_first = piece * job->piece_panels;
+    if (task.panel_end - task.panel_first > job->piece_panels)
+        task.panel_end = task.panel_first + job->piece_panels;
+    const uint32_t block_rows = product_block_rows(job->row_bytes);
+    for (uint32_t row = 0; row < job->rows; row += block_rows) {
+        task.x = (const uint8_t *)job->activations + row * job->row_bytes;
+        task.out = device_floats(output->out) + (size_t)row * task.out_stride;
+        task.rows = job->rows - row < block_rows ? job->rows - row : block_rows;
+        kernel(&task);
     }
 }
 
-/* How many panels a member draws at a time. */
-static uint32_t piece_panels(uint32_t panels, uint32_t members)
+void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
+                  uint32_t output_count, const void *activations, uint32_t rows, bool accumulate)
 {
-    const uint32_t piece = panels / (members * PIECES_PER_MEMBER) / PIECE_PANELS * PIECE_PANELS;
-    return piece > PIECE_PANELS ? piece : PIECE_PANELS;
+    const enum weight_kind kind = outputs[0].weight->kind;
+    const uint32_t k = outputs[0].weight->k;
+    const enum activation_form form = activation_form_for(cpu, kind);
+    struct products_job job = {.cpu = cpu,
+                               .outputs = outputs,
+                               .output_count = output_count,
+                               .activations = activations,
+                               .row_bytes = activation_row_bytes(form, k),
+                               .rows = rows,
+                               .accumulate = accumulate};
+    uint32_t panels = 0;
+    for (uint32_t i = 0; i < output_count; i++)
+        panels += panel_count(outputs[i].weight->n);
+    const uint32_t members = team_count(cpu->team);
+    const uint32_t fair = panels / (members * PIECES_PER_MEMBER) / PIECE_PANELS * PIECE_PANELS;
+    job.piece_panels = fair > PIECE_PANELS ? fair : PIECE_PANELS;
+    uint32_t pieces = 0;
+    for (uint32_t i = 0; i < output_count; i++)
+        pieces += (panel_count(outputs[i].weight->n) + job.piece_panels - 1) / job.piece_panels;
+    const size_t products = (size_t)rows * k * panels * PANEL_ROWS;
+    if (products < (form == FORM_I8 ? TEAM_PRODUCTS_INT : TEAM_PRODUCTS_FLOAT)) {
+        for (uint32_t piece = 0; piece < pieces; piece++)
+            products_piece(&job, 0, piece);
+        return;
+    }
+    team_share(cpu->team, products_piece, &job, pieces);
 }
 
 void cpu_matmul(struct backend *backend, const struct matmul_args *args)
 {
     struct backend_cpu *cpu = backend_cpu_of(backend);
-    const struct weight *weight = args->weight;
-    CHECK(weight->rows_filled == weight->n);
     if (args->rows == 0)
         return;
-    struct matmul_job job = {
-        .cpu = cpu,
-        .form = form_for(cpu->mode, weight->kind),
-        .x = device_floats(args->x),
-        .task = {.panels = weight->panels,
-                 .n = weight->n,
-                 .k = weight->k,
-                 .x = device_floats(args->x),
-                 .bias = device_floats(args->bias),
-                 .out = device_floats(args->out),
-                 .half_scales = weight->half_scales,
-                 .rows = args->rows,
-                 .accumulate = args->accumulate},
-    };
-    job.kernel = job.form == FORM_F32 ? f32_kernel(&cpu->kernels, weight->kind)
-                                      : native_kernel(&cpu->kernels, weight->kind);
-    job.piece_panels = piece_panels(panel_count(weight->n), team_count(cpu->team));
-    const size_t values = (size_t)args->rows * weight->k;
-    if (job.form != FORM_F32) {
-        CHECK(values <= cpu->activation_values);
-        job.task.x = cpu->activations;
-        job.prepare = values >= TEAM_ELEMENTS && args->rows > 1;
-        if (!job.prepare)
-            prepare_rows(&job, 0, args->rows);
-    }
-    const size_t team_products = job.form == FORM_I8 ? TEAM_PRODUCTS_INT : TEAM_PRODUCTS_FLOAT;
-    if (values * weight->n < team_products || team_count(cpu->team) == 1) {
-        if (job.prepare)
-            prepare_rows(&job, 0, args->rows);
-        job.prepare = false;
-        matmul_member(&job, 0, 1);
+    const struct weight *weight = args->weight;
+    const void *activations =
+        activations_prepare(cpu, activation_form_for(cpu, weight->kind), device_floats(args->x),
+                            NULL, 0, args->rows, weight->k, cpu->activations);
+    const struct project_output output = {weight, args->out, args->bias};
+    products_run(cpu, &output, 1, activations, args->rows, args->accumulate);
+}
+
+/* Neighbours whose weights take the same form of activations go together. */
+void cpu_project(struct backend *backend, const struct project_args *args)
+{
+    struct backend_cpu *cpu = backend_cpu_of(backend);
+    CHECK(args->output_count >= 1 && args->output_count <= PROJECT_OUTPUTS_MAX);
+    if (args->rows == 0)
         return;
+    for (uint32_t first = 0, end; first < args->output_count; first = end) {
+        const struct weight *weight = args->outputs[first].weight;
+        const enum activation_form form = activation_form_for(cpu, weight->kind);
+        for (end = first + 1; end < args->output_count; end++) {
+            const struct weight *other = args->outputs[end].weight;
+            CHECK(other->k == weight->k);
+            if (activation_form_for(cpu, other->kind) != form)
+                break;
+        }
+        const void *activations =
+            activations_prepare(cpu, form, device_floats(args->x), device_floats(args->gain),
+                                args->epsilon, args->rows, weight->k, cpu->activations);
+        products_run(cpu, args->outputs + first, end - first, activations, args->rows, false);
     }
-    team_run(cpu->team, matmul_member, &job);
 }

@@ -4,33 +4,40 @@
 #include "base/check.h"
 #include "kernels/backend_cpu_internal.h"
 
+enum { PIECES_PER_MEMBER = 4 };
+
 struct rows_job {
-    size_t rows;
+    size_t rows, piece_rows;
     rows_function *function;
     void *arg;
 };
 
-static void run_member(void *arg, uint32_t index, uint32_t count)
+static void run_piece(void *arg, uint32_t member, uint32_t piece)
 {
     const struct rows_job *job = arg;
-    size_t first;
-    size_t end;
-    team_split(job->rows, 1, index, count, &first, &end);
-    if (first < end)
-        job->function(job->arg, first, end);
+    const size_t first = piece * job->piece_rows;
+    const size_t left = job->rows - first;
+    job->function(job->arg, first, first + (left < job->piece_rows ? left : job->piece_rows));
 }
 
 void backend_cpu_run_rows(struct backend_cpu *cpu, size_t rows, size_t elements,
                           rows_function *function, void *arg)
 {
+    const size_t pieces = (size_t)team_count(cpu->team) * PIECES_PER_MEMBER;
     if (rows == 0)
         return;
     if (rows == 1 || elements < TEAM_ELEMENTS || team_count(cpu->team) == 1) {
         function(arg, 0, rows);
         return;
     }
-    struct rows_job job = {.rows = rows, .function = function, .arg = arg};
-    team_run(cpu->team, run_member, &job);
+    struct rows_job job = {
+        .rows = rows,
+        .piece_rows = (rows + pieces - 1) / pieces,
+        .function = function,
+        .arg = arg,
+    };
+    team_share(cpu->team, run_piece, &job,
+               (uint32_t)((rows + job.piece_rows - 1) / job.piece_rows));
 }
 
 struct embed_job {

@@ -35,15 +35,18 @@ struct quantized_group {
 struct quantize_task {
     const float *x; /* [rows][k] */
     uint32_t rows, k;
-    struct quantized_group *out; /* [rows][k / 32] */
+    struct quantized_group *out; /* [rows][out_stride], k / 32 of each row written */
+    size_t out_stride;
 };
 typedef void quantize_kernel(const struct quantize_task *task);
 
 /* Activations become bf16, K padded to even with zero. */
 struct round_task {
-    const float *x; /* [rows][k] */
+    const float *x; /* [rows][x_stride], k of each row read */
+    size_t x_stride;
     uint32_t rows, k;
-    uint16_t *out; /* [rows][k rounded up to even] */
+    uint16_t *out; /* [rows][out_stride], k rounded up to even of each row written */
+    size_t out_stride;
 };
 typedef void round_kernel(const struct round_task *task);
 
@@ -53,7 +56,9 @@ struct matmul_task {
     uint32_t n, k;
     const void *x;     /* float [rows][k], bf16 [rows][k even] or quantized_group [rows][k / 32] */
     const float *bias; /* [n] or NULL */
-    float *out;        /* [rows][n] */
+    float *out;        /* [rows][out_stride], whose column 0 is output 16 * out_panel */
+    size_t out_stride;
+    uint32_t out_panel;
     uint32_t rows;
     bool half_scales; /* of the weight */
     bool accumulate;  /* out + (sum + bias) */

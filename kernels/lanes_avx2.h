@@ -53,7 +53,7 @@ AVX2_INLINE void matmul_store_avx2(const struct matmul_task *task, uint32_t row,
         matmul_store(task, row, panel, sums);
         return;
     }
-    float *out = task->out + (size_t)row * task->n + first;
+    float *out = matmul_out(task, row, panel);
     if (task->bias) {
         low = _mm256_add_ps(low, _mm256_loadu_ps(task->bias + first));
         high = _mm256_add_ps(high, _mm256_loadu_ps(task->bias + first + 8));

@@ -4,8 +4,7 @@
 
 #include <immintrin.h>
 
-#include "kernels/kernels.h"
-#include "kernels/weight_panel.h"
+#include "kernels/matmul_epilogue.h"
 
 #define AVX512_INLINE static inline __attribute__((always_inline))
 #define UNROLL        _Pragma("GCC unroll 32")
@@ -24,7 +23,7 @@ AVX512_INLINE void matmul_store_avx512(const struct matmul_task *task, uint32_t 
     const uint32_t first = panel * PANEL_ROWS;
     const uint32_t lanes = task->n - first < PANEL_ROWS ? task->n - first : PANEL_ROWS;
     const __mmask16 mask = (__mmask16)((1u << lanes) - 1);
-    float *out = task->out + (size_t)row * task->n + first;
+    float *out = matmul_out(task, row, panel);
     if (task->bias)
         sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task->bias + first));
     if (task->accumulate)

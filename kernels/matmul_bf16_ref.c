@@ -14,12 +14,15 @@ REF_INLINE void matmul_tile(const struct matmul_task *task, uint32_t panel, uint
     const uint16_t *w =
         (const uint16_t *)(const void *)(task->panels +
                                          panel * panel_bytes(WEIGHT_BF16, false, task->k));
-    const uint16_t *x = (const uint16_t *)task->x + (size_t)row_first * pairs * 2;
+    const uint32_t *x = (const uint32_t *)task->x + (size_t)row_first * pairs;
     float sums[TILE_ROWS][PANEL_ROWS] = {{0}};
     for (size_t pair = 0; pair < pairs; pair++, w += PANEL_ROWS * 2) {
         for (uint32_t row = 0; row < rows; row++) {
-            const float even = float_from_bf16(x[(row * (size_t)pairs + pair) * 2]);
-            const float odd = float_from_bf16(x[(row * (size_t)pairs + pair) * 2 + 1]);
+            /* Both of a pair in one load: gcc 12 reads past the rows when it makes vectors of the
+             * two (its bug 107451). */
+            const uint32_t both = x[row * (size_t)pairs + pair];
+            const float even = float_from_bits(both << 16);
+            const float odd = float_from_bits(both & 0xffff0000u);
             for (uint32_t lane = 0; lane < PANEL_ROWS; lane++)
                 sums[row][lane] =
                     fmaf(float_from_bf16(w[lane * 2]), even,

@@ -40,7 +40,9 @@ AVX512_INLINE void quantize_group(const float *x, struct quantized_group *out)
 
 void quantize_i8__avx512vnni(const struct quantize_task *task)
 {
-    const size_t groups = (size_t)task->rows * (task->k / WEIGHT_GROUP);
-    for (size_t group = 0; group < groups; group++)
-        quantize_group(task->x + group * WEIGHT_GROUP, task->out + group);
+    const size_t groups = task->k / WEIGHT_GROUP;
+    for (size_t row = 0; row < task->rows; row++)
+        for (size_t group = 0; group < groups; group++)
+            quantize_group(task->x + row * task->k + group * WEIGHT_GROUP,
+                           task->out + row * task->out_stride + group);
 }

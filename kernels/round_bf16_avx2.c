@@ -22,8 +22,8 @@ void round_bf16__avx2(const struct round_task *task)
 {
     const uint32_t padded = (task->k + 1) / 2 * 2;
     for (size_t row = 0; row < task->rows; row++) {
-        const float *x = task->x + row * task->k;
-        uint16_t *out = task->out + row * padded;
+        const float *x = task->x + row * task->x_stride;
+        uint16_t *out = task->out + row * task->out_stride;
         uint32_t i = 0;
         for (; i + 8 <= task->k; i += 8) {
             const __m256i lanes = round_lanes(load_bytes(x + i));

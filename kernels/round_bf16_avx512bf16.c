@@ -6,8 +6,8 @@ void round_bf16__avx512bf16(const struct round_task *task)
 {
     const size_t padded = ((size_t)task->k + 1) / 2 * 2;
     for (size_t row = 0; row < task->rows; row++) {
-        const float *x = task->x + row * task->k;
-        uint16_t *out = task->out + row * padded;
+        const float *x = task->x + row * task->x_stride;
+        uint16_t *out = task->out + row * task->out_stride;
         for (size_t i = 0; i < padded; i += 16) {
             /* The padding of an odd row is a zero that the mask lets in. */
             const size_t left = task->k - i;

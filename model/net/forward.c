@@ -31,12 +31,9 @@ struct forward {
 
     struct batch all;  /* every row of the call, T <= limits.rows */
     struct batch tail; /* rows with logits, L <= limits.logit_rows */
-    device_ptr normed; /* [T][E] */
     device_ptr keys;   /* [T][K*D] */
     device_ptr values; /* [T][K*D] */
     device_ptr mixed;  /* [T][H*D] attention's result */
-    device_ptr gate;   /* [T][F] */
-    device_ptr up;     /* [T][F] */
     device_ptr cos;    /* [T][rotary / 2] */
     device_ptr sin;    /* [T][rotary / 2] */
     device_ptr logits; /* [L][V] */
@@ -64,12 +61,9 @@ static enum status allocate_device(struct forward *f, struct error *error)
     TRY(allocate(f, &f->all.queries, rows, query, error));
     TRY(allocate(f, &f->tail.hidden, tail, c->embedding, error));
     TRY(allocate(f, &f->tail.queries, tail, query, error));
-    TRY(allocate(f, &f->normed, rows, c->embedding, error));
     TRY(allocate(f, &f->keys, rows, kv, error));
     TRY(allocate(f, &f->values, rows, kv, error));
     TRY(allocate(f, &f->mixed, rows, query, error));
-    TRY(allocate(f, &f->gate, rows, c->feed_forward, error));
-    TRY(allocate(f, &f->up, rows, c->feed_forward, error));
     TRY(allocate(f, &f->cos, rows, half, error));
     TRY(allocate(f, &f->sin, rows, half, error));
     TRY(allocate(f, &f->logits, tail, c->vocab_count, error));
@@ -142,9 +136,8 @@ void forward_destroy(struct forward *f)
     if (f == NULL)
         return;
     const device_ptr device[] = {f->all.hidden, f->all.queries, f->tail.hidden, f->tail.queries,
-                                 f->normed,     f->keys,        f->values,      f->mixed,
-                                 f->gate,       f->up,          f->cos,         f->sin,
-                                 f->logits};
+                                 f->keys,       f->values,      f->mixed,       f->cos,
+                                 f->sin,        f->logits};
     for (size_t i = 0; i < ARRAY_COUNT(device); i++)
         f->backend->ops->release(f->backend, device[i]);
     free(f->inverse_frequencies);
@@ -273,12 +266,17 @@ static void part_done(const struct forward *f, enum forward_part part)
     f->hooks->part_done(f->hooks->arg, part);
 }
 
-static void matmul(struct forward *f, const struct weight *weight, device_ptr x, device_ptr bias,
-                   uint32_t rows, device_ptr out)
+/* Products of the normed rows of x. */
+static void normed_products(struct forward *f, device_ptr x, device_ptr gain,
+                            const struct project_output *outputs, uint32_t output_count,
+                            uint32_t rows)
 {
-    f->backend->ops->matmul(
-        f->backend,
-        &(struct matmul_args){.weight = weight, .x = x, .out = out, .bias = bias, .rows = rows});
+    f->backend->ops->project(f->backend, &(struct project_args){.x = x,
+                                                                .gain = gain,
+                                                                .epsilon = f->config->norm_epsilon,
+                                                                .outputs = outputs,
+                                                                .output_count = output_count,
+                                                                .rows = rows});
 }
 
 static void matmul_add(struct forward *f, const struct weight *weight, device_ptr x,
@@ -308,13 +306,13 @@ static void project(struct forward *f, const struct layer_weights *layer, const 
 {
     const struct backend_ops *ops = f->backend->ops;
     const struct net_config *c = f->config;
-    const uint32_t rows = f->all.rows;
-    ops->rms_norm(f->backend, f->all.hidden, layer->attention_norm, c->norm_epsilon, rows,
-                  c->embedding, f->normed);
-    part_done(f, FORWARD_ROWS);
-    matmul(f, layer->query, f->normed, layer->query_bias, rows, f->all.queries);
-    matmul(f, layer->key, f->normed, layer->key_bias, rows, f->keys);
-    matmul(f, layer->value, f->normed, layer->value_bias, rows, f->values);
+    const struct project_output outputs[] = {
+        {layer->query, f->all.queries, layer->query_bias},
+        {layer->key, f->keys, layer->key_bias},
+        {layer->value, f->values, layer->value_bias},
+    };
+    normed_products(f, f->all.hidden, layer->attention_norm, outputs, ARRAY_COUNT(outputs),
+                    f->all.rows);
     part_done(f, FORWARD_QKV);
     rotate(f, f->all.queries, c->heads);
     rotate(f, f->keys, c->kv_heads);
@@ -338,13 +336,13 @@ static void attend_and_feed(struct forward *f, const struct layer_weights *layer
     part_done(f, FORWARD_ATTENTION);
     matmul_add(f, layer->output, f->mixed, layer->output_bias, batch->rows, batch->hidden);
     part_done(f, FORWARD_OUTPUT);
-    ops->rms_norm(f->backend, batch->hidden, layer->feed_forward_norm, c->norm_epsilon, batch->rows,
-                  c->embedding, f->normed);
-    part_done(f, FORWARD_ROWS);
-    matmul(f, layer->gate, f->normed, (device_ptr){0}, batch->rows, f->gate);
-    matmul(f, layer->up, f->normed, (device_ptr){0}, batch->rows, f->up);
-    ops->swiglu(f->backend, f->gate, f->up, batch->rows, c->feed_forward, f->gate);
-    matmul_add(f, layer->down, f->gate, (device_ptr){0}, batch->rows, batch->hidden);
+    ops->feed_forward(f->backend, &(struct feed_forward_args){.x = batch->hidden,
+                                                              .gain = layer->feed_forward_norm,
+                                                              .epsilon = c->norm_epsilon,
+                                                              .gate = layer->gate,
+                                                              .up = layer->up,
+                                                              .down = layer->down,
+                                                              .rows = batch->rows});
     part_done(f, FORWARD_MLP);
 }
 
@@ -384,10 +382,8 @@ static const float *run_head(struct forward *f)
     const struct net_config *c = f->config;
     if (f->tail.rows == 0)
         return NULL;
-    ops->rms_norm(f->backend, f->tail.hidden, f->weights->output_norm, c->norm_epsilon,
-                  f->tail.rows, c->embedding, f->normed);
-    part_done(f, FORWARD_ROWS);
-    matmul(f, weights_head(f->weights), f->normed, (device_ptr){0}, f->tail.rows, f->logits);
+    const struct project_output output = {weights_head(f->weights), f->logits, {0}};
+    normed_products(f, f->tail.hidden, f->weights->output_norm, &output, 1, f->tail.rows);
     part_done(f, FORWARD_HEAD);
     if (f->host_logits == NULL)
         return ops->host_view(f->backend, f->logits);

@@ -94,6 +94,74 @@ Test(team, a_barrier_waits_for_all)
     }
 }
 
+struct pieces {
+    _Atomic uint32_t calls[300];
+    _Atomic uint32_t busy[MEMBERS_MAX]; /* 1 while the member is inside a piece */
+    _Atomic uint32_t wrong;
+};
+
+static void note_piece(void *arg, uint32_t member, uint32_t piece)
+{
+    struct pieces *pieces = arg;
+    if (atomic_exchange(&pieces->busy[member], 1) != 0)
+        atomic_fetch_add(&pieces->wrong, 1);
+    atomic_fetch_add(&pieces->calls[piece], 1);
+    atomic_store(&pieces->busy[member], 0);
+}
+
+Test(team, every_piece_is_done_once)
+{
+    static const uint32_t piece_counts[] = {0, 1, 2, 7, 300};
+    for (uint32_t count = 1; count <= MEMBERS_MAX; count++) {
+        struct team *team = team_create(count);
+        for (uint32_t round = 0; round < 100; round++) {
+            const uint32_t piece_count = piece_counts[round % ARRAY_COUNT(piece_counts)];
+            struct pieces pieces = {0};
+            struct job job = {0};
+            team_share(team, note_piece, &pieces, piece_count);
+            for (uint32_t i = 0; i < ARRAY_COUNT(pieces.calls); i++)
+                cr_assert_eq(pieces.calls[i], i < piece_count);
+            cr_assert_eq(pieces.wrong, 0);
+            /* Runs and sharings may alternate: a run still has every member once. */
+            team_run(team, note, &job);
+            for (uint32_t i = 0; i < count; i++)
+                cr_assert_eq(job.calls[i], 1);
+        }
+        team_destroy(team);
+    }
+}
+
+struct stuck {
+    _Atomic uint32_t helper_is_in, other_pieces;
+};
+
+/* The helper's piece ends only when the caller has done all the others. */
+static void hold_up(void *arg, uint32_t member, uint32_t piece)
+{
+    struct stuck *stuck = arg;
+    if (member == 0) {
+        while (atomic_load(&stuck->helper_is_in) == 0)
+            sched_yield();
+        atomic_fetch_add(&stuck->other_pieces, 1);
+        return;
+    }
+    if (atomic_exchange(&stuck->helper_is_in, 1) != 0)
+        return;
+    while (atomic_load(&stuck->other_pieces) == 0)
+        sched_yield();
+}
+
+Test(team, a_slow_member_does_not_keep_pieces_from_the_others)
+{
+    struct team *team = team_create(2);
+    for (int round = 0; round < 50; round++) {
+        struct stuck stuck = {0};
+        team_share(team, hold_up, &stuck, 8);
+        cr_assert_geq(stuck.other_pieces, 1);
+    }
+    team_destroy(team);
+}
+
 static void run_again(void *arg, uint32_t index, uint32_t count)
 {
     (void)count;

@@ -34,6 +34,30 @@ static void add_index(void *arg, uint32_t index, uint32_t count)
     job->slots[(size_t)index * SLOT_STRIDE] += index + count;
 }
 
+struct sharing {
+    uint64_t number;
+    uint64_t written[16]; /* plain memory: the end of the sharing has to order it */
+};
+
+/* Any piece of another sharing would leave a wrong number, or none. */
+static void write_piece(void *arg, uint32_t member, uint32_t piece)
+{
+    struct sharing *sharing = arg;
+    CHECK(member < MEMBERS_MAX);
+    sharing->written[piece] += sharing->number + piece;
+}
+
+/* Each sharing lives in a frame of its own that is gone when a late helper wakes. */
+static void share_once(struct team *team, uint64_t number)
+{
+    const uint32_t piece_count =
+        1 + (uint32_t)(number % ARRAY_COUNT(((struct sharing *)0)->written));
+    struct sharing sharing = {.number = number};
+    team_share(team, write_piece, &sharing, piece_count);
+    for (uint32_t piece = 0; piece < piece_count; piece++)
+        CHECK(sharing.written[piece] == number + piece);
+}
+
 int main(void)
 {
     static const struct {
@@ -52,6 +76,11 @@ int main(void)
             team_run(job.team, add_index, &job);
         for (uint32_t i = 0; i < count; i++)
             CHECK(job.slots[(size_t)i * SLOT_STRIDE] == runs * (i + count));
+        for (uint64_t i = 0; i < runs / 4; i++) {
+            share_once(job.team, i);
+            if (i % 64 == 0)
+                team_run(job.team, add_index, &job);
+        }
         team_destroy(job.team);
 
         /* A team whose members may not have reached their first wait when it ends. */

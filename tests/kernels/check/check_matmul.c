@@ -63,13 +63,20 @@ static void convert_activations(struct product *product)
     product->task.x = product->x;
     if (product->form == FORM_BF16) {
         uint16_t *out = guard_allocate(((size_t)k + 1) / 2 * 2 * product->rows * 2);
-        round_bf16__ref(
-            &(struct round_task){.x = product->x, .rows = product->rows, .k = k, .out = out});
+        round_bf16__ref(&(struct round_task){.x = product->x,
+                                             .x_stride = k,
+                                             .rows = product->rows,
+                                             .k = k,
+                                             .out = out,
+                                             .out_stride = (k + 1) / 2 * 2});
         product->task.x = out;
     } else if (product->form == FORM_I8) {
         struct quantized_group *out = guard_allocate(values / WEIGHT_GROUP * sizeof(*out));
-        quantize_i8__ref(
-            &(struct quantize_task){.x = product->x, .rows = product->rows, .k = k, .out = out});
+        quantize_i8__ref(&(struct quantize_task){.x = product->x,
+                                                 .rows = product->rows,
+                                                 .k = k,
+                                                 .out = out,
+                                                 .out_stride = k / WEIGHT_GROUP});
         product->task.x = out;
     }
 }
@@ -88,6 +95,7 @@ static void make_product(struct check *check, struct product *product, uint32_t 
         .k = k,
         .rows = rows,
         .half_scales = product->weight.half_scales,
+        .out_stride = n,
         .panel_end = panel_count(n),
         .scratch = guard_allocate(matmul_scratch_bytes(k)),
     };
@@ -107,6 +115,30 @@ static float *make_output(const struct product *product)
     for (size_t i = 0; i < count; i++)
         out[i] = (float)(i % 97) - 48.0f;
     return out;
+}
+
+/* The panels from one on, into a window of another width that begins there. */
+static void compare_window(struct check *check, const struct product *product,
+                           const float *expected)
+{
+    const uint32_t n = product->weight.n;
+    struct matmul_task task = product->task;
+    task.panel_first = task.out_panel = check_pick(check, 0, panel_count(n) - 1);
+    const uint32_t first = task.panel_first * PANEL_ROWS;
+    task.out_stride = n - first + check_pick(check, 0, 5);
+    task.out = guard_allocate(product->rows * task.out_stride * sizeof(float));
+    for (size_t row = 0; row < product->rows; row++)
+        for (size_t i = 0; i < task.out_stride; i++)
+            task.out[row * task.out_stride + i] =
+                i < n - first ? (float)((row * n + first + i) % 97) - 48.0f : 0.5f;
+    ((matmul_kernel *)check->function)(&task);
+    for (size_t row = 0; row < product->rows; row++) {
+        const float *actual = task.out + row * task.out_stride;
+        floats_equal(check, "out (window)", expected + row * n + first, actual, 1, n - first);
+        for (size_t i = n - first; i < task.out_stride; i++)
+            if (actual[i] != 0.5f)
+                check_fail(check, "wrote past a row of a window, at (%zu, %zu)", row, i);
+    }
 }
 
 /* The variant over the whole, then over panels and rows cut at random: the same bits. */
@@ -134,6 +166,7 @@ static void compare_cuts(struct check *check, struct product *product, const flo
         kernel(&task);
     }
     floats_equal(check, "out (cut in four)", expected, whole, product->rows, n);
+    compare_window(check, product, expected);
 }
 
 /* A NaN (for int8 also an infinity) in a row of x makes the whole row NaN. */

@@ -23,8 +23,11 @@ void check_quantize(struct check *check)
             x[i] = rintf(x[i] * 8) / 2; /* many ties */
         struct quantize_task task[2];
         for (int i = 0; i < 2; i++)
-            task[i] = (struct quantize_task){
-                .x = x, .rows = rows, .k = k, .out = guard_allocate(groups * sizeof(*task->out))};
+            task[i] = (struct quantize_task){.x = x,
+                                             .rows = rows,
+                                             .k = k,
+                                             .out = guard_allocate(groups * sizeof(*task->out)),
+                                             .out_stride = k / WEIGHT_GROUP};
         ((quantize_kernel *)check->reference)(&task[0]);
         ((quantize_kernel *)check->function)(&task[1]);
         for (size_t g = 0; g < groups; g++) {
@@ -63,7 +66,12 @@ void check_round(struct check *check)
             x[i] = float_from_bits((float_bits(x[i]) & 0xffff0000u) | 0x8000u); /* ties */
         uint16_t *expected = guard_allocate(out_bytes);
         uint16_t *actual = guard_allocate(out_bytes);
-        struct round_task task = {.x = x, .rows = rows, .k = k, .out = expected};
+        struct round_task task = {.x = x,
+                                  .x_stride = k,
+                                  .rows = rows,
+                                  .k = k,
+                                  .out = expected,
+                                  .out_stride = (k + 1) / 2 * 2};
         ((round_kernel *)check->reference)(&task);
         task.out = actual;
         ((round_kernel *)check->function)(&task);
