@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,7 @@ struct http_exchange {
     struct evhttp_request *request;
     struct evhttp_connection *connection;
     struct event *closed; /* the client's FIN or RST, seen while evhttp does not read */
+    bool bytes_behind;    /* further bytes wait unread: a RST is left to the sweep to see */
     void *context;
     char request_id[HTTP_REQUEST_ID_BYTES];
     bool streaming;
@@ -221,21 +223,6 @@ static void watch_free(struct watch *watch)
     free(watch);
 }
 
-static void on_sweep(evutil_socket_t fd, short what, void *arg)
-{
-    struct http_server *server = arg;
-    const uint64_t now_ns = clock_now_ns(clock_monotonic());
-    struct watch *next;
-    for (struct watch *watch = LIST_FIRST(&server->watches); watch; watch = next) {
-        next = LIST_NEXT(watch, link);
-        if (let_go(watch))
-            watch_free(watch);
-        else if (http_guard_in_request(&watch->guard) &&
-                 now_ns - watch->begun_ns > server->read_ns && !is_answering(watch))
-            cut_off(watch);
-    }
-}
-
 /* ---- life of an exchange ---- */
 
 static void exchange_free(struct http_exchange *exchange)
@@ -283,14 +270,64 @@ static void on_connection_closed(struct evhttp_connection *connection, void *arg
         evhttp_request_free(request);
 }
 
-/* The client has closed its side. evhttp sleeps on this connection, so freeing it here is safe. */
-static void on_client_closed(evutil_socket_t fd, short what, void *arg)
+/* evhttp sleeps on this connection, so freeing it here is safe. */
+static void drop_client(struct http_exchange *exchange)
 {
-    struct http_exchange *exchange = arg;
     struct evhttp_connection *connection = exchange->connection;
     tell_gone(exchange);
     exchange_detach(exchange);
     evhttp_connection_free(connection);
+}
+
+/* Reset, or shut in both directions. */
+static bool is_broken(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd};
+    return poll(&poll_fd, 1, 0) == 1 && (poll_fd.revents & (POLLERR | POLLHUP)) != 0;
+}
+
+/* The client has closed its side: a FIN comes as EV_CLOSED, a RST as EV_READ, and nobody asking for
+ * that the loop would spin. EV_READ may also mean bytes of a further request, which stay where they
+ * are; from then on only a FIN wakes this event. */
+static void on_client_closed(evutil_socket_t fd, short what, void *arg)
+{
+    struct http_exchange *exchange = arg;
+    if ((what & EV_CLOSED) || is_broken(fd)) {
+        drop_client(exchange);
+        return;
+    }
+    exchange->bytes_behind = true;
+    struct event_base *base = exchange->server->base;
+    CHECK(event_assign(exchange->closed, base, fd, EV_CLOSED, on_client_closed, exchange) == 0 &&
+          event_add(exchange->closed, NULL) == 0);
+}
+
+static void drop_broken(struct http_server *server)
+{
+    struct http_exchange *next;
+    for (struct http_exchange *exchange = LIST_FIRST(&server->exchanges); exchange;
+         exchange = next) {
+        next = LIST_NEXT(exchange, link);
+        if (exchange->bytes_behind &&
+            is_broken(bufferevent_getfd(evhttp_connection_get_bufferevent(exchange->connection))))
+            drop_client(exchange);
+    }
+}
+
+static void on_sweep(evutil_socket_t fd, short what, void *arg)
+{
+    struct http_server *server = arg;
+    const uint64_t now_ns = clock_now_ns(clock_monotonic());
+    drop_broken(server);
+    struct watch *next;
+    for (struct watch *watch = LIST_FIRST(&server->watches); watch; watch = next) {
+        next = LIST_NEXT(watch, link);
+        if (let_go(watch))
+            watch_free(watch);
+        else if (http_guard_in_request(&watch->guard) &&
+                 now_ns - watch->begun_ns > server->read_ns && !is_answering(watch))
+            cut_off(watch);
+    }
 }
 
 static void set_no_delay(int fd)
@@ -310,7 +347,7 @@ static struct http_exchange *exchange_create(struct http_server *server,
     exchange->connection = evhttp_request_get_connection(request);
     const int fd = bufferevent_getfd(evhttp_connection_get_bufferevent(exchange->connection));
     set_no_delay(fd);
-    exchange->closed = event_new(server->base, fd, EV_CLOSED, on_client_closed, exchange);
+    exchange->closed = event_new(server->base, fd, EV_READ | EV_CLOSED, on_client_closed, exchange);
     CHECK(exchange->closed != NULL && event_add(exchange->closed, NULL) == 0);
     evhttp_connection_set_closecb(exchange->connection, on_connection_closed, exchange);
     await_client(exchange, false);

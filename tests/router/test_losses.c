@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/check.h"
 #include "tests/router/serving_fixture.h"
@@ -39,6 +40,29 @@ Test(losses, a_client_that_leaves_behind_pipelined_bytes)
     client_close(&client);
     WAIT_FOR(&router, decode.cancel_count == 1 && prefill.cancel_count == 1);
     cr_expect_eq(client_fetch(&router, "/health", NULL), 200);
+    router_process_stop(&router);
+}
+
+/* A RST, which epoll reports unlike a FIN; bytes of a further request do not hide it either. */
+Test(losses, a_client_that_resets_cancels_everywhere)
+{
+    static const struct linger at_once = {.l_onoff = 1};
+    serving_start(NULL);
+    serving_connect(false);
+    uint32_t cancels = 0;
+    for (int kind = 0; kind < 4; kind++) {
+        struct client client;
+        serving_reach(&client, kind & 1, STAGE_PREFILLING);
+        if (kind & 2) {
+            client_get(&client, "/health");
+            cr_expect_eq(client_fetch(&router, "/health", NULL), 200); /* the bytes are there */
+        }
+        cr_assert_eq(setsockopt(client.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+        client_close(&client);
+        cancels++;
+        WAIT_FOR(&router, decode.cancel_count == cancels && prefill.cancel_count == cancels);
+    }
+    serving_expect_idle();
     router_process_stop(&router);
 }
 
