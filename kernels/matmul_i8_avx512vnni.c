@@ -15,7 +15,8 @@ enum {
     TILE_ROWS = 6,
     TILE_PANELS = 2,
     PREFETCH_BYTES = 16384,
-    EXPAND_ROWS = 24, /* from here on unpacking once is cheaper than in every pass */
+    STREAM_ROWS = 24, /* above, unpacking once is cheaper than in every pass, and no pass is of
+                       * fewer than 5 rows */
 };
 
 /* What the compiler would spill with this many accumulators, it keeps for an assembly operand. */
@@ -25,7 +26,7 @@ enum {
 struct pair {
     const uint8_t *values, *scales;
     size_t stride;         /* from a panel to the next */
-    size_t ahead;          /* distance of prefetches, 0: none */
+    size_t ahead;          /* distance of prefetches */
     uint32_t pass, passes; /* group g is asked for in pass g % passes */
 };
 
@@ -90,20 +91,21 @@ AVX512_INLINE void dot_group(const enum weight_kind kind, const uint32_t rows,
 }
 
 AVX512_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_kind kind,
-                               const bool half, const uint32_t rows, const uint32_t panels,
-                               const struct pair *pair, uint32_t panel, uint32_t row)
+                               const bool half, const bool stream, const uint32_t rows,
+                               const uint32_t panels, const struct pair *pair, uint32_t panel,
+                               uint32_t row)
 {
     const size_t groups = task->k / WEIGHT_GROUP;
     const uint8_t *values = pair->values;
     const uint8_t *scales = pair->scales;
     const struct quantized_group *x = (const struct quantized_group *)task->x + row * groups;
-    uint32_t until_ask = pair->ahead ? pair->pass : UINT32_MAX;
+    uint32_t until_ask = pair->pass;
     __m512 sums[TILE_ROWS][TILE_PANELS];
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         sums[r][p] = _mm512_setzero_ps();
     for (size_t g = 0; g < groups; g++, x++) {
         __m512i dots[TILE_ROWS][TILE_PANELS];
-        if (until_ask-- == 0) {
+        if (stream && until_ask-- == 0) {
             prefetch_group(kind, pair, panels, values, scales);
             until_ask = pair->passes - 1;
         }
@@ -137,8 +139,13 @@ AVX512_INLINE void matmul_tile(const struct matmul_task *task, const enum weight
         matmul_store_avx512(task, row + r, panel + p, sums[r][p]);
 }
 
-/* All rows through one pair (or the last single panel), in passes of 1 to 6. */
-AVX512_INLINE void matmul_pair(const struct matmul_task *task, const enum weight_kind kind,
+#define TILE_CASE(count)                                                                           \
+    case count:                                                                                    \
+        matmul_tile(task, kind, half, true, count, panels, pair, panel, row);                      \
+        break;
+
+/* A few rows, in passes of 1 to 6, through one pair (or the last single panel). */
+AVX512_INLINE void stream_pair(const struct matmul_task *task, const enum weight_kind kind,
                                const bool half, const uint32_t panels, struct pair *pair,
                                uint32_t panel)
 {
@@ -147,26 +154,34 @@ AVX512_INLINE void matmul_pair(const struct matmul_task *task, const enum weight
         const uint32_t left = pair->passes - pair->pass;
         const uint32_t rows = (task->rows - row + left - 1) / left;
         switch (rows) {
-        case 6:
-            matmul_tile(task, kind, half, 6, panels, pair, panel, row);
-            break;
-        case 5:
-            matmul_tile(task, kind, half, 5, panels, pair, panel, row);
-            break;
-        case 4:
-            matmul_tile(task, kind, half, 4, panels, pair, panel, row);
-            break;
-        case 3:
-            matmul_tile(task, kind, half, 3, panels, pair, panel, row);
-            break;
-        case 2:
-            matmul_tile(task, kind, half, 2, panels, pair, panel, row);
-            break;
+            TILE_CASE(6)
+            TILE_CASE(5)
+            TILE_CASE(4)
+            TILE_CASE(3)
+            TILE_CASE(2)
         default:
-            matmul_tile(task, kind, half, 1, panels, pair, panel, row);
+            matmul_tile(task, kind, half, true, 1, panels, pair, panel, row);
             break;
         }
         row += rows;
+    }
+}
+#undef TILE_CASE
+
+/* Many rows: passes of 6 and of 5. */
+AVX512_INLINE void multiply_pair(const struct matmul_task *task, const enum weight_kind kind,
+                                 const bool half, const uint32_t panels, const struct pair *pair,
+                                 uint32_t panel)
+{
+    uint32_t row = 0;
+    for (uint32_t left = pair->passes; left > 0; left--) {
+        if ((task->rows - row + left - 1) / left == TILE_ROWS) {
+            matmul_tile(task, kind, half, false, TILE_ROWS, panels, pair, panel, row);
+            row += TILE_ROWS;
+        } else {
+            matmul_tile(task, kind, half, false, TILE_ROWS - 1, panels, pair, panel, row);
+            row += TILE_ROWS - 1;
+        }
     }
 }
 
@@ -189,13 +204,23 @@ AVX512_INLINE void expand_panel(const enum weight_kind kind, const bool half, ui
                         load_scales_avx512(half, scales + i * PANEL_ROWS * (half ? 2 : 4)));
 }
 
+/* The number of panels as a constant. */
+#define MATMUL_PAIR(function, kind, half)                                                          \
+    {                                                                                              \
+        if (panels == TILE_PANELS)                                                                 \
+            function(task, kind, half, TILE_PANELS, &pair, panel);                                 \
+        else                                                                                       \
+            function(task, kind, half, 1, &pair, panel);                                           \
+    }
+
 AVX512_INLINE void matmul_panels(const struct matmul_task *task, const enum weight_kind kind,
                                  const bool half)
 {
     const enum weight_kind wide = kind == WEIGHT_Q4 ? WEIGHT_Q8 : WEIGHT_Q8A;
     const uint32_t groups = task->k / WEIGHT_GROUP;
     const size_t stride = panel_bytes(kind, half, task->k);
-    const bool expand = weight_kind_nibbles(kind) && task->rows > EXPAND_ROWS && task->scratch;
+    const bool many = task->rows > STREAM_ROWS;
+    const bool expand = weight_kind_nibbles(kind) && many && task->scratch;
     const size_t wide_stride = panel_bytes(wide, false, task->k);
     uint32_t panels = TILE_PANELS;
     for (uint32_t panel = task->panel_first; panel < task->panel_end; panel += panels) {
@@ -215,16 +240,13 @@ AVX512_INLINE void matmul_panels(const struct matmul_task *task, const enum weig
             pair.values = out;
             pair.scales = panel_scales(wide, false, out, task->k, 0);
             pair.stride = wide_stride;
-            pair.ahead = 0;
         }
-        if (expand && panels == TILE_PANELS)
-            matmul_pair(task, wide, false, TILE_PANELS, &pair, panel);
-        else if (expand)
-            matmul_pair(task, wide, false, 1, &pair, panel);
-        else if (panels == TILE_PANELS)
-            matmul_pair(task, kind, half, TILE_PANELS, &pair, panel);
+        if (expand)
+            MATMUL_PAIR(multiply_pair, wide, false)
+        else if (many)
+            MATMUL_PAIR(multiply_pair, kind, half)
         else
-            matmul_pair(task, kind, half, 1, &pair, panel);
+            MATMUL_PAIR(stream_pair, kind, half)
     }
 }
 

@@ -112,6 +112,129 @@ Test(invariance, threads_and_instruction_sets)
     fixture_close(&one);
 }
 
+/* Two weights with biases, a feed-forward part; by steps or by the operations that join them. */
+struct small_layer {
+    struct fixture_weight query, key, gate, up, down;
+    float *x, *gain, *bias;
+};
+
+enum { LAYER_ROWS = 50, LAYER_WIDTH = 192, LAYER_KEYS = 40, LAYER_INNER = 352 };
+
+static void small_layer_make(struct fixture *fixture, struct small_layer *out,
+                             enum weight_kind kind, enum weight_kind other)
+{
+    fixture_weight_make(fixture, &out->query, kind, LAYER_WIDTH, LAYER_WIDTH, 51);
+    fixture_weight_make(fixture, &out->key, other, LAYER_KEYS, LAYER_WIDTH, 52);
+    fixture_weight_make(fixture, &out->gate, kind, LAYER_INNER, LAYER_WIDTH, 53);
+    fixture_weight_make(fixture, &out->up, other, LAYER_INNER, LAYER_WIDTH, 54);
+    fixture_weight_make(fixture, &out->down, kind, LAYER_WIDTH, LAYER_INNER, 55);
+    out->x = random_floats(56, (size_t)LAYER_ROWS * LAYER_WIDTH);
+    out->gain = random_floats(57, LAYER_WIDTH);
+    out->bias = random_floats(58, LAYER_WIDTH);
+}
+
+static void small_layer_free(struct fixture *fixture, struct small_layer *layer)
+{
+    fixture_weight_free(fixture, &layer->query);
+    fixture_weight_free(fixture, &layer->key);
+    fixture_weight_free(fixture, &layer->gate);
+    fixture_weight_free(fixture, &layer->up);
+    fixture_weight_free(fixture, &layer->down);
+    free(layer->x);
+    free(layer->gain);
+    free(layer->bias);
+}
+
+static void multiply(struct fixture *fixture, const struct fixture_weight *weight, const float *x,
+                     const float *bias, bool accumulate, uint32_t rows, float *out)
+{
+    fixture->backend->ops->matmul(fixture->backend, &(struct matmul_args){.weight = weight->weight,
+                                                                          .x = on_device(x),
+                                                                          .out = on_device(out),
+                                                                          .bias = on_device(bias),
+                                                                          .accumulate = accumulate,
+                                                                          .rows = rows});
+}
+
+static void run_joined(struct fixture *fixture, const struct small_layer *layer, uint32_t rows,
+                       float *query, float *key, float *x)
+{
+    const struct project_output outputs[] = {
+        {layer->query.weight, on_device(query), on_device(layer->bias)},
+        {layer->key.weight, on_device(key), {0}},
+    };
+    fixture->backend->ops->project(fixture->backend,
+                                   &(struct project_args){.x = on_device(x),
+                                                          .gain = on_device(layer->gain),
+                                                          .epsilon = 1e-5f,
+                                                          .outputs = outputs,
+                                                          .output_count = 2,
+                                                          .rows = rows});
+    fixture->backend->ops->feed_forward(fixture->backend,
+                                        &(struct feed_forward_args){.x = on_device(x),
+                                                                    .gain = on_device(layer->gain),
+                                                                    .epsilon = 1e-5f,
+                                                                    .gate = layer->gate.weight,
+                                                                    .up = layer->up.weight,
+                                                                    .down = layer->down.weight,
+                                                                    .rows = rows});
+}
+
+static void run_steps(struct fixture *fixture, const struct small_layer *layer, uint32_t rows,
+                      float *query, float *key, float *x)
+{
+    const struct backend_ops *ops = fixture->backend->ops;
+    float *normed = malloc((size_t)rows * LAYER_WIDTH * sizeof(float));
+    float *gate = malloc((size_t)rows * LAYER_INNER * sizeof(float));
+    float *up = malloc((size_t)rows * LAYER_INNER * sizeof(float));
+    ops->rms_norm(fixture->backend, on_device(x), on_device(layer->gain), 1e-5f, rows, LAYER_WIDTH,
+                  on_device(normed));
+    multiply(fixture, &layer->query, normed, layer->bias, false, rows, query);
+    multiply(fixture, &layer->key, normed, NULL, false, rows, key);
+    multiply(fixture, &layer->gate, normed, NULL, false, rows, gate);
+    multiply(fixture, &layer->up, normed, NULL, false, rows, up);
+    ops->swiglu(fixture->backend, on_device(gate), on_device(up), rows, LAYER_INNER,
+                on_device(gate));
+    multiply(fixture, &layer->down, gate, NULL, true, rows, x);
+    free(normed);
+    free(gate);
+    free(up);
+}
+
+/* What is joined gives the bits of its steps, also where weights want unlike activations. */
+Test(invariance, joined_operations_are_their_steps)
+{
+    const size_t bytes = (size_t)LAYER_ROWS * LAYER_WIDTH * sizeof(float);
+    float *query[2] = {malloc(bytes), malloc(bytes)};
+    float *key[2] = {malloc(bytes), malloc(bytes)};
+    float *x[2] = {malloc(bytes), malloc(bytes)};
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        for (enum weight_kind kind = WEIGHT_F32; kind <= WEIGHT_Q4A; kind++) {
+            struct fixture fixture = fixture_open(*isa, ACTIVATION_NATIVE, 2);
+            struct small_layer layer;
+            small_layer_make(&fixture, &layer, kind, kind % 2 ? WEIGHT_BF16 : kind);
+            for (uint32_t rows = 1; rows <= LAYER_ROWS; rows += rows < 4 ? 1 : 23) {
+                for (int i = 0; i < 2; i++)
+                    memcpy(x[i], layer.x, bytes);
+                run_steps(&fixture, &layer, rows, query[0], key[0], x[0]);
+                run_joined(&fixture, &layer, rows, query[1], key[1], x[1]);
+                assert_same_bits(query[0], query[1], (size_t)rows * LAYER_WIDTH, "query", *isa,
+                                 (int)kind);
+                assert_same_bits(key[0], key[1], (size_t)rows * LAYER_KEYS, "key", *isa, (int)kind);
+                assert_same_bits(x[0], x[1], (size_t)LAYER_ROWS * LAYER_WIDTH, "x", *isa,
+                                 (int)kind);
+            }
+            small_layer_free(&fixture, &layer);
+            fixture_close(&fixture);
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        free(query[i]);
+        free(key[i]);
+        free(x[i]);
+    }
+}
+
 static size_t output_count(const struct fixture_sequence *sequence)
 {
     return (size_t)sequence->tokens * sequence->heads * sequence->head_dim;
