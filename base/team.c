@@ -5,8 +5,10 @@
  *
  * Pieces of a sharing are drawn by adding one to the ticket, but only while it still is of the
  * generation the member read the function under: a piece that was drawn keeps the call alive, so
- * what was read before drawing it belongs to it. A helper that wakes late sees a later generation,
- * or no piece left, and leaves. */
+ * what was read before drawing it belongs to it. Before the next call is written the ticket is closed
+ * under a generation of its own: otherwise a late helper could hold the old, spent ticket against
+ * the new count of pieces and draw one that is not there. A helper that wakes late sees a later
+ * generation, or no piece left, and leaves. */
 #include "base/team.h"
 
 #include <pthread.h>
@@ -107,9 +109,9 @@ static void draw_pieces(struct team *team, uint32_t member, uint64_t ticket)
 {
     const uint64_t generation = ticket >> TICKET_KIND_SHIFT;
     const team_piece_function function =
-        atomic_load_explicit(&team->piece_function, memory_order_relaxed);
-    void *const arg = atomic_load_explicit(&team->arg, memory_order_relaxed);
-    const uint32_t piece_count = atomic_load_explicit(&team->piece_count, memory_order_relaxed);
+        atomic_load_explicit(&team->piece_function, memory_order_acquire);
+    void *const arg = atomic_load_explicit(&team->arg, memory_order_acquire);
+    const uint32_t piece_count = atomic_load_explicit(&team->piece_count, memory_order_acquire);
     while (ticket >> TICKET_KIND_SHIFT == generation && (uint32_t)ticket < piece_count) {
         if (!atomic_compare_exchange_weak_explicit(&team->ticket, &ticket, ticket + 1,
                                                    memory_order_acq_rel, memory_order_acquire))
@@ -203,6 +205,13 @@ static uint64_t next_generation(const struct team *team)
     return ((ticket >> TICKET_GENERATION_SHIFT) + 1) << TICKET_GENERATION_SHIFT;
 }
 
+/* No piece can be drawn from here on. What a call is made of is then stored with release and loaded
+ * with acquire: who has read any of it also finds the ticket closed. */
+static void close_ticket(struct team *team)
+{
+    atomic_store_explicit(&team->ticket, next_generation(team) | UINT32_MAX, memory_order_relaxed);
+}
+
 static void publish(struct team *team, uint64_t ticket)
 {
     atomic_store_explicit(&team->done.value, 0, memory_order_relaxed);
@@ -214,8 +223,9 @@ void team_run(struct team *team, team_function function, void *arg)
 {
     CHECK(!atomic_exchange(&team->running, true));
     if (team->count > 1) {
-        atomic_store_explicit(&team->function, function, memory_order_relaxed);
-        atomic_store_explicit(&team->arg, arg, memory_order_relaxed);
+        close_ticket(team);
+        atomic_store_explicit(&team->function, function, memory_order_release);
+        atomic_store_explicit(&team->arg, arg, memory_order_release);
         publish(team, next_generation(team) | TICKET_RUN);
     }
     function(arg, 0, team->count);
@@ -231,10 +241,11 @@ void team_share(struct team *team, team_piece_function function, void *arg, uint
         for (uint32_t piece = 0; piece < piece_count; piece++)
             function(arg, 0, piece);
     } else {
+        close_ticket(team);
         const uint64_t ticket = next_generation(team);
-        atomic_store_explicit(&team->piece_function, function, memory_order_relaxed);
-        atomic_store_explicit(&team->arg, arg, memory_order_relaxed);
-        atomic_store_explicit(&team->piece_count, piece_count, memory_order_relaxed);
+        atomic_store_explicit(&team->piece_function, function, memory_order_release);
+        atomic_store_explicit(&team->arg, arg, memory_order_release);
+        atomic_store_explicit(&team->piece_count, piece_count, memory_order_release);
         publish(team, ticket);
         draw_pieces(team, 0, ticket);
         wait_done(team, piece_count);
