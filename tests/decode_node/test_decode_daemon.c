@@ -253,7 +253,7 @@ static bool answer_failed(const void *answer)
     return ((const struct fake_answer *)answer)->failures > 0;
 }
 
-Test(decode_daemon, a_lease_and_a_deadline_end_requests)
+Test(decode_daemon, a_lease_ends_a_request)
 {
     open_with((const char *[]){"--lease-ms", "50", NULL});
     struct ask ask = plain(100, 50);
@@ -262,12 +262,21 @@ Test(decode_daemon, a_lease_and_a_deadline_end_requests)
     fake_router_send_reserve(leased);
     fake_router_wait(&router, "end of the lease", answer_failed, leased);
     cr_assert_eq(leased->failed, STATUS_TIMEOUT, "%s", leased->text);
+    close_all();
+}
 
-    ask = plain(1000, 1000);
+/* Its pages never come, so that no fast machine can answer it in time. */
+Test(decode_daemon, a_deadline_ends_a_request)
+{
+    open_with((const char *[]){"--lease-ms", "60000", NULL});
+    struct ask ask = plain(100, 50);
     ask.remaining_ms = 1;
-    struct fake_answer *late = ask_local(&ask);
-    fake_router_wait(&router, "deadline", answer_over, late);
+    struct fake_answer *late = fake_router_begin(&router, node, node, &ask);
+    late->hold_prefill = true;
+    fake_router_send_reserve(late);
+    fake_router_wait(&router, "deadline", answer_failed, late);
     cr_assert_eq(late->failed, STATUS_TIMEOUT, "%s", late->text);
+    cr_assert_not_null(strstr(late->text, "time was over"), "%s", late->text);
     close_all();
 }
 

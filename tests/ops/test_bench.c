@@ -158,6 +158,7 @@ struct refusal {
 
 Test(bench, wrong_options_have_their_sentences)
 {
+    unsetenv("BATON_MODEL"); /* it would be the model that is missing */
     const char *model = tiny_model_write(&(struct buffer){0});
     const struct refusal cases[] = {
         {{NULL}, 2, "Usage: baton bench"},
