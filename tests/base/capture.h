@@ -2,6 +2,7 @@
 #ifndef BATON_TESTS_BASE_CAPTURE_H
 #define BATON_TESTS_BASE_CAPTURE_H
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,6 +21,8 @@ static inline void capture_begin(struct capture *capture, int fd)
     capture->saved = dup(fd);
     capture->memory = memfd_create("capture", 0);
     CHECK(capture->saved >= 0 && capture->memory >= 0);
+    /* As for any log file: only appending writes of several threads never overwrite each other. */
+    CHECK(fcntl(capture->memory, F_SETFL, O_APPEND) == 0);
     CHECK(dup2(capture->memory, fd) >= 0);
 }
 
