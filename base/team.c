@@ -5,10 +5,10 @@
  *
  * Pieces of a sharing are drawn by adding one to the ticket, but only while it still is of the
  * generation the member read the function under: a piece that was drawn keeps the call alive, so
- * what was read before drawing it belongs to it. Before the next call is written the ticket is closed
- * under a generation of its own: otherwise a late helper could hold the old, spent ticket against
- * the new count of pieces and draw one that is not there. A helper that wakes late sees a later
- * generation, or no piece left, and leaves. */
+ * what was read before drawing it belongs to it. Before the next call is written the ticket is
+ * closed under a generation of its own: otherwise a late helper could hold the old, spent ticket
+ * against the new count of pieces and draw one that is not there. A helper that wakes late sees a
+ * later generation, or no piece left, and leaves. */
 #include "base/team.h"
 
 #include <pthread.h>
