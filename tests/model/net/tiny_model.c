@@ -55,7 +55,7 @@ const char *tiny_model_write(const struct buffer *bytes)
     new_path();
     FILE *file = fopen(path, "wb");
     CHECK(file != NULL);
-    CHECK(fwrite(bytes->data, 1, bytes->size, file) == bytes->size);
+    CHECK(bytes->size == 0 || fwrite(bytes->data, 1, bytes->size, file) == bytes->size);
     CHECK(fclose(file) == 0);
     return path;
 }
