@@ -43,10 +43,6 @@ struct model_identity {
     struct kv_layout layout;
 };
 
-/* MISMATCH with what differs and both values; OK when pages may pass between the two. */
-enum status model_identity_compare(const struct model_identity *ours,
-                                   const struct model_identity *theirs, struct error *error);
-
 struct model_info {
     char name[64]; /* general.name or the file's stem */
     char architecture[32];

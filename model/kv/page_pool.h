@@ -37,9 +37,6 @@ struct kv_layout {
 
 size_t kv_layout_strip_bytes(const struct kv_layout *layout); /* one page of one layer */
 size_t kv_layout_page_bytes(const struct kv_layout *layout);  /* one page, all layers */
-/* MISMATCH with the first field that differs and both its values. */
-enum status kv_layout_compare(const struct kv_layout *ours, const struct kv_layout *theirs,
-                              struct error *error);
 enum { KV_LAYOUT_VERSION = 1 };
 
 enum status page_pool_create(struct backend *backend, const struct kv_layout *layout,

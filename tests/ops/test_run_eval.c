@@ -12,57 +12,7 @@
 #include "model/text/text.h"
 #include "ops/baton/commands.h"
 #include "tests/model/net/tiny_model.h"
-
-enum { ARGUMENTS_MAX = 24 };
-
-/* One call of a command. */
-struct outcome {
-    int exit_code;
-    struct buffer out, error; /* what it wrote */
-};
-
-static struct buffer read_back(const char *name)
-{
-    struct buffer bytes = {0};
-    char piece[4096];
-    size_t got;
-    FILE *file = fopen(name, "rb");
-    CHECK(file != NULL);
-    buffer_add(&bytes, "", 0);
-    while ((got = fread(piece, 1, sizeof piece, file)) > 0)
-        buffer_add(&bytes, piece, got);
-    fclose(file);
-    unlink(name);
-    return bytes;
-}
-
-/* Runs a command with "--model PATH" and the given arguments up to NULL. */
-static struct outcome call(int (*command)(int, char **), const char *model,
-                           const char *const *arguments)
-{
-    char out_name[] = "/tmp/baton-out-XXXXXX", error_name[] = "/tmp/baton-err-XXXXXX";
-    char *argv[ARGUMENTS_MAX + 4] = {(char *)"baton", (char *)"--model", (char *)model};
-    int argc = 3;
-    for (; arguments[argc - 3] != NULL; argc++)
-        argv[argc] = (char *)arguments[argc - 3];
-    close(mkstemp(out_name));
-    close(mkstemp(error_name));
-    CHECK(freopen(out_name, "w", stdout) != NULL && freopen(error_name, "w", stderr) != NULL);
-    struct outcome outcome = {.exit_code = command(argc, argv)};
-    fflush(stdout);
-    fflush(stderr);
-    outcome.out = read_back(out_name);
-    outcome.error = read_back(error_name);
-    return outcome;
-}
-
-#define CALL(command, model, ...) call(command, model, (const char *const[]){__VA_ARGS__, NULL})
-
-static void outcome_free(struct outcome *outcome)
-{
-    buffer_free(&outcome->out);
-    buffer_free(&outcome->error);
-}
+#include "tests/ops/command_call.h"
 
 /* A file with this text; removed by the caller. */
 static const char *write_text(const char *text)
@@ -101,8 +51,8 @@ Test(run_eval, eval_prints_one_json_object_a_line)
 {
     static const size_t counts[] = {1, 5, 8};
     const char *model = tiny_path("f32"), *ids = write_text(three_lines);
-    struct outcome outcome =
-        CALL(command_eval, model, "--ids", ids, "--json", "--greedy", "6", "--all-positions");
+    struct outcome outcome = CALL(command_eval, "--model", model, "--ids", ids, "--json",
+                                  "--greedy", "6", "--all-positions");
     cr_assert_eq(outcome.exit_code, 0, "%s", outcome.error.data);
     const char *line = outcome.out.data;
     for (size_t i = 0; i < 3; i++) {
@@ -137,8 +87,8 @@ Test(run_eval, eval_prints_one_json_object_a_line)
 Test(run_eval, eval_does_not_depend_on_chunks_and_threads)
 {
     const char *model = tiny_path("q4_0"), *ids = write_text(three_lines);
-    expect_same(CALL(command_eval, model, "--ids", ids, "--json", "--greedy", "20"),
-                CALL(command_eval, model, "--ids", ids, "--json", "--greedy", "20",
+    expect_same(CALL(command_eval, "--model", model, "--ids", ids, "--json", "--greedy", "20"),
+                CALL(command_eval, "--model", model, "--ids", ids, "--json", "--greedy", "20",
                      "--chunk-tokens", "3", "--threads", "1"),
                 "chunks or threads change the result");
     unlink(ids);
@@ -148,7 +98,8 @@ Test(run_eval, eval_does_not_depend_on_chunks_and_threads)
 Test(run_eval, eval_prints_tables_for_people)
 {
     const char *model = tiny_path("f32"), *ids = write_text(three_lines);
-    struct outcome outcome = CALL(command_eval, model, "--ids", ids, "--top", "3", "--greedy", "4");
+    struct outcome outcome =
+        CALL(command_eval, "--model", model, "--ids", ids, "--top", "3", "--greedy", "4");
     cr_assert_eq(outcome.exit_code, 0, "%s", outcome.error.data);
     cr_assert_not_null(strstr(outcome.out.data, "line 3: 5 ids"));
     cr_assert_not_null(strstr(outcome.out.data, "\n     3 "));
@@ -182,7 +133,7 @@ Test(run_eval, eval_refuses_bad_files_with_the_line)
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         const char *ids = write_text(cases[i].text);
         struct outcome outcome =
-            CALL(command_eval, model, "--ids", ids, "--context", "8", "--greedy", "2");
+            CALL(command_eval, "--model", model, "--ids", ids, "--context", "8", "--greedy", "2");
         cr_assert_eq(outcome.exit_code, 1, "case %zu", i);
         cr_assert_not_null(strstr(outcome.error.data, cases[i].words), "'%s' says nothing of '%s'",
                            outcome.error.data, cases[i].words);
@@ -196,31 +147,31 @@ Test(run_eval, eval_refuses_bad_files_with_the_line)
 Test(run_eval, missing_files_and_options_have_their_exit_codes)
 {
     const char *model = tiny_path("f32");
-    struct outcome outcome = CALL(command_eval, model, "--ids", "/nowhere/ids");
+    struct outcome outcome = CALL(command_eval, "--model", model, "--ids", "/nowhere/ids");
     cr_assert_eq(outcome.exit_code, 1);
     cr_assert_not_null(strstr(outcome.error.data, "/nowhere/ids"));
     outcome_free(&outcome);
-    outcome = CALL(command_eval, model, "--json");
+    outcome = CALL(command_eval, "--model", model, "--json");
     cr_assert_eq(outcome.exit_code, 2);
     cr_assert_not_null(strstr(outcome.error.data, "--ids is missing"));
     outcome_free(&outcome);
-    outcome = CALL(command_run, model, "--raw");
+    outcome = CALL(command_run, "--model", model, "--raw");
     cr_assert_eq(outcome.exit_code, 2);
     cr_assert_not_null(strstr(outcome.error.data, "one prompt is needed"));
     outcome_free(&outcome);
-    outcome = CALL(command_run, "/nowhere/model.gguf", "hello");
+    outcome = CALL(command_run, "--model", "/nowhere/model.gguf", "hello");
     cr_assert_eq(outcome.exit_code, 1);
     cr_assert_not_null(strstr(outcome.error.data, "/nowhere/model.gguf"));
     outcome_free(&outcome);
-    outcome = CALL(command_run, model, "--seed", "12x", "hello");
+    outcome = CALL(command_run, "--model", model, "--seed", "12x", "hello");
     cr_assert_eq(outcome.exit_code, 1);
     cr_assert_not_null(strstr(outcome.error.data, "'12x'"));
     outcome_free(&outcome);
-    outcome = CALL(command_run, model, "--raw", "");
+    outcome = CALL(command_run, "--model", model, "--raw", "");
     cr_assert_eq(outcome.exit_code, 1);
     cr_assert_not_null(strstr(outcome.error.data, "the prompt is empty"));
     outcome_free(&outcome);
-    outcome = CALL(command_run, model, "--raw", "--context", "5", "0 1 2 3 4 5");
+    outcome = CALL(command_run, "--model", model, "--raw", "--context", "5", "0 1 2 3 4 5");
     cr_assert_eq(outcome.exit_code, 1);
     cr_assert_not_null(strstr(outcome.error.data, "tokens and the context 5: no room"));
     outcome_free(&outcome);
@@ -252,7 +203,8 @@ Test(run_eval, run_writes_what_eval_continues)
     cr_assert_eq(text_open(model, &text, &error), STATUS_OK, "%s", error.text);
     encode(text, words, &line);
     const char *ids = write_text(line.data);
-    struct outcome eval = CALL(command_eval, model, "--ids", ids, "--greedy", "40", "--json");
+    struct outcome eval =
+        CALL(command_eval, "--model", model, "--ids", ids, "--greedy", "40", "--json");
     cr_assert_eq(json_parse(eval.out.data, eval.out.size, &root, &error), STATUS_OK);
     const struct json *greedy = json_get(root, "greedy");
     text_stream_init(&stream, text, true);
@@ -266,7 +218,7 @@ Test(run_eval, run_writes_what_eval_continues)
         text_stream_push(&stream, id, &expected);
     }
     text_stream_finish(&stream, &expected);
-    struct outcome run = CALL(command_run, model, "--raw", "--max-tokens", "40", words);
+    struct outcome run = CALL(command_run, "--model", model, "--raw", "--max-tokens", "40", words);
     cr_assert_eq(run.exit_code, 0, "%s", run.error.data);
     cr_assert(run.out.size == expected.size && expected.size > 0 &&
               memcmp(run.out.data, expected.data, expected.size) == 0);
@@ -283,19 +235,19 @@ Test(run_eval, run_writes_what_eval_continues)
 Test(run_eval, run_is_the_same_for_the_same_parameters)
 {
     const char *model = tiny_path("q8_0");
-    expect_same(CALL(command_run, model, "--max-tokens", "60", "hello"),
-                CALL(command_run, model, "--max-tokens", "60", "--chunk-tokens", "5", "--threads",
-                     "1", "--stats", "hello"),
+    expect_same(CALL(command_run, "--model", model, "--max-tokens", "60", "hello"),
+                CALL(command_run, "--model", model, "--max-tokens", "60", "--chunk-tokens", "5",
+                     "--threads", "1", "--stats", "hello"),
                 "chunks change the answer");
-    expect_same(CALL(command_run, model, "--max-tokens", "60", "--temperature", "1", "--seed", "7",
-                     "--top-p", "0.9", "hello"),
-                CALL(command_run, model, "--max-tokens", "60", "--temperature", "1", "--seed", "7",
-                     "--top-p", "0.9", "--chunk-tokens", "1", "hello"),
+    expect_same(CALL(command_run, "--model", model, "--max-tokens", "60", "--temperature", "1",
+                     "--seed", "7", "--top-p", "0.9", "hello"),
+                CALL(command_run, "--model", model, "--max-tokens", "60", "--temperature", "1",
+                     "--seed", "7", "--top-p", "0.9", "--chunk-tokens", "1", "hello"),
                 "the same seed gives another answer");
-    struct outcome one = CALL(command_run, model, "--max-tokens", "60", "--temperature", "1",
-                              "--seed", "7", "hello");
-    struct outcome two = CALL(command_run, model, "--max-tokens", "60", "--temperature", "1",
-                              "--seed", "-8", "hello");
+    struct outcome one = CALL(command_run, "--model", model, "--max-tokens", "60", "--temperature",
+                              "1", "--seed", "7", "hello");
+    struct outcome two = CALL(command_run, "--model", model, "--max-tokens", "60", "--temperature",
+                              "1", "--seed", "-8", "hello");
     cr_assert(one.out.size != two.out.size || memcmp(one.out.data, two.out.data, one.out.size));
     outcome_free(&one);
     outcome_free(&two);
@@ -306,7 +258,7 @@ Test(run_eval, stats_are_on_standard_error)
 {
     const char *model = tiny_path("f32");
     struct outcome outcome =
-        CALL(command_run, model, "--raw", "--max-tokens", "3", "--stats", "hello");
+        CALL(command_run, "--model", model, "--raw", "--max-tokens", "3", "--stats", "hello");
     cr_assert_eq(outcome.exit_code, 0, "%s", outcome.error.data);
     cr_assert_not_null(strstr(outcome.error.data, "first token after"));
     cr_assert_null(strstr(outcome.out.data, "first token after"));
