@@ -189,20 +189,19 @@ static void deliver_sent(struct mover *mover, struct mover_peer *peer, struct da
     mover->events.on_sent(mover->arg, peer, cookie, status);
 }
 
-/* The event is out of the inbox; its peer stays for the length of this call. */
-static void deliver(struct mover *mover, struct mover_peer *peer, struct event *event)
+/* `event` is a copy made when it left the inbox, its peer stays for the length of this call. The
+ * node itself is not read: that of a data send may be on its way back to the sender by now. */
+static void deliver(struct mover *mover, struct mover_peer *peer, const struct event *event)
 {
     switch (event->kind) {
     case EVENT_ACCEPTED:
         if (!peer->closed)
             mover->events.on_peer_accepted(mover->arg, peer);
-        free(event);
         break;
     case EVENT_MESSAGE:
         if (!peer->closed)
             mover->events.on_message(mover->arg, peer, event->bytes->data, event->bytes->bytes);
         free(event->bytes);
-        free(event);
         break;
     case EVENT_DATA:
         deliver_data(mover, peer, event->send);
@@ -231,14 +230,17 @@ static void on_wake(void *arg)
         }
         struct mover_peer *peer = event->peer;
         TAILQ_REMOVE(&mover->inbox, event, entry);
-        if (event->kind == EVENT_DATA) {
-            peer->receiving = event->send;
-            peer->receiving_header = event->send->header;
+        const struct event taken = *event;
+        if (event->kind == EVENT_MESSAGE || event->kind == EVENT_ACCEPTED)
+            free(event);
+        if (taken.kind == EVENT_DATA) {
+            peer->receiving = taken.send;
+            peer->receiving_header = taken.send->header;
         }
-        if (event->kind == EVENT_MESSAGE && peer->other)
+        if (taken.kind == EVENT_MESSAGE && peer->other)
             peer->other->messages--;
         pthread_mutex_unlock(&lock);
-        deliver(mover, peer, event);
+        deliver(mover, peer, &taken);
         pthread_mutex_lock(&lock);
         peer->events--;
         peer_free_when_done(peer);
