@@ -24,6 +24,7 @@ struct backend_cpu {
     enum activation_mode mode; /* F32 or NATIVE */
     struct backend_limits limits;
     char name[24];
+    struct slab *slabs; /* of weights, the newest first */
     /* Activations of the running product in the form its weights want, and two more such for
      * feed_forward: of its second product, and of an `up` that wants another form than `gate`. */
     uint8_t *activations, *inner_activations, *other_activations;
@@ -51,6 +52,8 @@ struct weight {
     bool half_scales;
     uint32_t rows_filled; /* n before the first use */
     uint8_t *panels;
+    struct slab *slab; /* that the panels stand in */
+    size_t slab_end;   /* where its room there ends */
 };
 
 static inline struct backend_cpu *backend_cpu_of(struct backend *backend)

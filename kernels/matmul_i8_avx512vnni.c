@@ -5,16 +5,16 @@
  * are the unsigned side, as they are stored; what the bias of Q8 and Q4 adds too much is a multiple
  * of the sum of x, with which the dot product starts.
  *
- * Rows are shared out evenly over the passes a pair of panels needs. A pass asks for its share of
- * the panels that come next: 16 KiB ahead where one pass does all, the next pair where several come
- * back to the running one. Many rows pay for unpacking: the nibbles of a pair become bytes first,
- * in the caller's scratch, which stays in the second-level cache. */
+ * Rows are shared out evenly over the passes a pair of panels needs, and each pass asks for its
+ * share of the panels that come next. Many rows pay for unpacking: the nibbles of a pair become
+ * bytes first, in the caller's scratch, which stays in the second-level cache. */
 #include "kernels/lanes_avx512.h"
 
 enum {
     TILE_ROWS = 6,
     TILE_PANELS = 2,
-    PREFETCH_BYTES = 16384,
+    WIDE_TILE_ROWS = 3, /* so few rows go by four panels: more streams, more chains */
+    WIDE_TILE_PANELS = 4,
     STREAM_ROWS = 24, /* above, unpacking once is cheaper than in every pass, and no pass is of
                        * fewer than 5 rows */
 };
@@ -66,7 +66,7 @@ AVX512_INLINE void prefetch_group(const enum weight_kind kind, const struct pair
 AVX512_INLINE void dot_group(const enum weight_kind kind, const uint32_t rows,
                              const uint32_t panels, const uint8_t *values, size_t stride,
                              const struct quantized_group *x, size_t groups,
-                             __m512i dots[][TILE_PANELS])
+                             __m512i dots[][WIDE_TILE_PANELS])
 {
     UNROLL for (uint32_t r = 0; r < rows; r++)
     {
@@ -79,7 +79,7 @@ AVX512_INLINE void dot_group(const enum weight_kind kind, const uint32_t rows,
     }
     UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++)
     {
-        __m512i w[TILE_PANELS];
+        __m512i w[WIDE_TILE_PANELS];
         UNROLL for (uint32_t p = 0; p < panels; p++) w[p] =
             load_quad(kind, values + p * stride, quad);
         UNROLL for (uint32_t r = 0; r < rows; r++)
@@ -100,18 +100,18 @@ AVX512_INLINE void matmul_tile(const struct matmul_task *task, const enum weight
     const uint8_t *scales = pair->scales;
     const struct quantized_group *x = (const struct quantized_group *)task->x + row * groups;
     uint32_t until_ask = pair->pass;
-    __m512 sums[TILE_ROWS][TILE_PANELS];
+    __m512 sums[TILE_ROWS][WIDE_TILE_PANELS];
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         sums[r][p] = _mm512_setzero_ps();
     for (size_t g = 0; g < groups; g++, x++) {
-        __m512i dots[TILE_ROWS][TILE_PANELS];
+        __m512i dots[TILE_ROWS][WIDE_TILE_PANELS];
         if (stream && until_ask-- == 0) {
             prefetch_group(kind, pair, panels, values, scales);
             until_ask = pair->passes - 1;
         }
         dot_group(kind, rows, panels, values, pair->stride, x, groups, dots);
-        __m512 scale[TILE_PANELS];
-        __m512 offset[TILE_PANELS];
+        __m512 scale[WIDE_TILE_PANELS];
+        __m512 offset[WIDE_TILE_PANELS];
         UNROLL for (uint32_t p = 0; p < panels; p++)
         {
             const uint8_t *from = scales + p * pair->stride;
@@ -168,6 +168,23 @@ AVX512_INLINE void stream_pair(const struct matmul_task *task, const enum weight
 }
 #undef TILE_CASE
 
+/* One to three rows through four panels. */
+AVX512_INLINE void stream_wide(const struct matmul_task *task, const enum weight_kind kind,
+                               const bool half, const struct pair *pair, uint32_t panel)
+{
+    switch (task->rows) {
+    case 3:
+        matmul_tile(task, kind, half, true, 3, WIDE_TILE_PANELS, pair, panel, 0);
+        break;
+    case 2:
+        matmul_tile(task, kind, half, true, 2, WIDE_TILE_PANELS, pair, panel, 0);
+        break;
+    default:
+        matmul_tile(task, kind, half, true, 1, WIDE_TILE_PANELS, pair, panel, 0);
+        break;
+    }
+}
+
 /* Many rows: passes of 6 and of 5. */
 AVX512_INLINE void multiply_pair(const struct matmul_task *task, const enum weight_kind kind,
                                  const bool half, const uint32_t panels, const struct pair *pair,
@@ -187,16 +204,15 @@ AVX512_INLINE void multiply_pair(const struct matmul_task *task, const enum weig
 
 /* Nibbles become the bytes of Q8 or Q8A, scales become floats. */
 AVX512_INLINE void expand_panel(const enum weight_kind kind, const bool half, uint32_t groups,
-                                const uint8_t *values, const uint8_t *scales, uint8_t *out)
+                                const uint8_t *values, const uint8_t *scales, size_t ahead,
+                                uint8_t *out)
 {
     const __m512i bias = _mm512_set1_epi8(kind == WEIGHT_Q4 ? PANEL_Q8_BIAS - PANEL_Q4_BIAS : 0);
     for (uint32_t g = 0; g < groups; g++, values += PANEL_Q4_BYTES, out += PANEL_Q8_BYTES) {
         UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++) _mm512_store_si512(
             out + quad * PANEL_VECTOR_BYTES, _mm512_add_epi8(load_quad(kind, values, quad), bias));
-        _mm_prefetch((const char *)((uintptr_t)values + PREFETCH_BYTES), _MM_HINT_T1);
-        _mm_prefetch((const char *)((uintptr_t)values + PREFETCH_BYTES + 64), _MM_HINT_T1);
-        _mm_prefetch((const char *)((uintptr_t)values + PREFETCH_BYTES + 128), _MM_HINT_T1);
-        _mm_prefetch((const char *)((uintptr_t)values + PREFETCH_BYTES + 192), _MM_HINT_T1);
+        UNROLL for (uint32_t line = 0; line < PANEL_Q4_BYTES; line += 64)
+            _mm_prefetch((const char *)((uintptr_t)values + ahead + line), _MM_HINT_T1);
     }
     const size_t vectors = groups * panel_scale_count(kind) / PANEL_ROWS;
     for (size_t i = 0; i < vectors; i++)
@@ -222,26 +238,32 @@ AVX512_INLINE void matmul_panels(const struct matmul_task *task, const enum weig
     const bool many = task->rows > STREAM_ROWS;
     const bool expand = weight_kind_nibbles(kind) && many && task->scratch;
     const size_t wide_stride = panel_bytes(wide, false, task->k);
-    uint32_t panels = TILE_PANELS;
+    uint32_t panels;
+    if (task->rows == 0)
+        return;
     for (uint32_t panel = task->panel_first; panel < task->panel_end; panel += panels) {
-        if (task->panel_end - panel < TILE_PANELS)
-            panels = 1;
+        const uint32_t left = task->panel_end - panel;
+        panels = task->rows <= WIDE_TILE_ROWS && left >= WIDE_TILE_PANELS ? WIDE_TILE_PANELS
+                 : left >= TILE_PANELS                                    ? TILE_PANELS
+                                                                          : 1;
         const uint8_t *packed = task->panels + panel * stride;
         struct pair pair = {.values = packed,
                             .scales = panel_scales(kind, half, packed, task->k, 0),
                             .stride = stride,
                             .passes = (task->rows + TILE_ROWS - 1) / TILE_ROWS};
-        pair.ahead = pair.passes == 1 ? PREFETCH_BYTES : panels * stride;
+        pair.ahead = prefetch_distance(panels, stride);
         if (expand) {
             uint8_t *out = task->scratch;
             for (uint32_t p = 0; p < panels; p++)
                 expand_panel(kind, half, groups, packed + p * stride, pair.scales + p * stride,
-                             out + p * wide_stride);
+                             pair.ahead, out + p * wide_stride);
             pair.values = out;
             pair.scales = panel_scales(wide, false, out, task->k, 0);
             pair.stride = wide_stride;
         }
-        if (expand)
+        if (panels == WIDE_TILE_PANELS)
+            stream_wide(task, kind, half, &pair, panel);
+        else if (expand)
             MATMUL_PAIR(multiply_pair, wide, false)
         else if (many)
             MATMUL_PAIR(multiply_pair, kind, half)

@@ -11,10 +11,6 @@
 
 enum { TILE_ROWS = 12, WIDE_TILE_ROWS = 6, TILE_PANELS = 2, WIDE_TILE_PANELS = 4 };
 
-/* Weights are asked for this far ahead when one pass takes all rows; else while the rows of a pass
- * go by, the strip that comes next. */
-enum { PREFETCH_BYTES = 16384 };
-
 /* A strip of panels and one pass over it. */
 struct strip {
     const uint8_t *values;
@@ -99,7 +95,7 @@ AVX512_INLINE void matmul_strip(const struct matmul_task *task, const uint32_t p
                                 struct strip *strip, uint32_t panel)
 {
     uint32_t row = 0;
-    strip->ahead = strip->passes == 1 ? PREFETCH_BYTES : panels * strip->stride;
+    strip->ahead = prefetch_distance(panels, strip->stride);
     strip->values = task->panels + panel * strip->stride;
     for (strip->pass = 0; strip->pass < strip->passes; strip->pass++) {
         const uint32_t left = strip->passes - strip->pass;
