@@ -1,10 +1,6 @@
 /* What both ends of the hand-off share. */
 #include "transfer/handoff_internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/check.h"
 #include "base/log.h"
 
 const struct handoff_limits handoff_default_limits = {
@@ -16,37 +12,44 @@ const struct handoff_limits handoff_default_limits = {
     .quarantine_ms = 1000,
     .data_bytes_max = 1 << 20,
     .flow_bytes = 8 << 20,
+    .peer_bytes = 16 << 20,
+    .checksum = HANDOFF_CHECKSUM_CRC32C,
 };
 
-void strip_set_create(struct strip_set *set, uint32_t layers, uint32_t pages)
+const char *handoff_checksum_name(enum handoff_checksum checksum)
 {
-    set->words_per_layer = (pages + 63) / 64;
-    set->words = calloc((size_t)layers * set->words_per_layer, sizeof *set->words);
-    CHECK(set->words != NULL);
+    return checksum == HANDOFF_CHECKSUM_CRC32C ? "crc32c"
+           : checksum == HANDOFF_CHECKSUM_NONE ? "none"
+                                               : "unknown";
 }
 
-void strip_set_free(struct strip_set *set)
+enum handoff_reason handoff_reason_of(enum status status)
 {
-    free(set->words);
-    *set = (struct strip_set){0};
-}
-
-void strip_set_clear(struct strip_set *set, uint32_t layers)
-{
-    memset(set->words, 0, (size_t)layers * set->words_per_layer * sizeof *set->words);
-}
-
-uint32_t strip_next(const struct strip_set *set, uint32_t layer, uint32_t page, uint32_t pages)
-{
-    while (page < pages) {
-        const uint64_t word = *strip_word(set, layer, page) >> (page % 64);
-        if (word != 0) {
-            page += (uint32_t)__builtin_ctzll(word);
-            return page < pages ? page : pages;
-        }
-        page = (page / 64 + 1) * 64;
+    switch (status) {
+    case STATUS_CANCELED:
+        return HANDOFF_REASON_CANCELED;
+    case STATUS_TIMEOUT:
+        return HANDOFF_REASON_TIMEOUT;
+    case STATUS_CLOSED:
+        return HANDOFF_REASON_PEER_LOST;
+    case STATUS_CORRUPT:
+        return HANDOFF_REASON_CORRUPT;
+    case STATUS_MISMATCH:
+    case STATUS_REFUSED:
+        return HANDOFF_REASON_MISMATCH;
+    default:
+        return HANDOFF_REASON_OTHER;
     }
-    return pages;
+}
+
+const char *handoff_reason_name(enum handoff_reason reason)
+{
+    static const char *const names[HANDOFF_REASON_COUNT] = {
+        [HANDOFF_REASON_CANCELED] = "canceled",   [HANDOFF_REASON_TIMEOUT] = "timeout",
+        [HANDOFF_REASON_PEER_LOST] = "peer_lost", [HANDOFF_REASON_CORRUPT] = "corrupt",
+        [HANDOFF_REASON_MISMATCH] = "mismatch",   [HANDOFF_REASON_OTHER] = "other",
+    };
+    return (uint32_t)reason < HANDOFF_REASON_COUNT ? names[reason] : "unknown";
 }
 
 enum status handoff_check_setup(const struct handoff_region *region,
@@ -67,6 +70,8 @@ enum status handoff_check_setup(const struct handoff_region *region,
         return error_set(error, STATUS_LIMIT,
                          "pages_max of a hand-off is %u, the limit is 1 to 65536",
                          limits->pages_max);
+    if (limits->flow_bytes == 0 || limits->peer_bytes == 0)
+        return error_set(error, STATUS_INVALID, "flow_bytes and peer_bytes must be above 0");
     return STATUS_OK;
 }
 

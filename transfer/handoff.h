@@ -30,6 +30,10 @@ struct handoff_self {
     struct msg_identity identity; /* strings must outlive the hand-off objects */
 };
 
+/* How the bytes of pages are checked from end to end; both nodes must do the same. */
+enum handoff_checksum { HANDOFF_CHECKSUM_NONE, HANDOFF_CHECKSUM_CRC32C };
+const char *handoff_checksum_name(enum handoff_checksum checksum);
+
 struct handoff_limits {
     uint32_t handoffs_max;  /* at once */
     uint32_t pages_max;     /* of one hand-off */
@@ -39,6 +43,8 @@ struct handoff_limits {
     uint32_t quarantine_ms; /* wait for ABORT_ACK before the peer is closed by force */
     size_t data_bytes_max;  /* largest data message */
     uint64_t flow_bytes;    /* in flight per hand-off */
+    uint64_t peer_bytes;    /* in flight per peer */
+    enum handoff_checksum checksum;
 };
 extern const struct handoff_limits handoff_default_limits;
 
@@ -47,8 +53,23 @@ struct handoff_stats {
     uint64_t first_send_ns, last_sent_ns, landed_ns; /* clock of the loop; 0: never */
 };
 
+/* Why hand-offs ended before they landed. */
+enum handoff_reason {
+    HANDOFF_REASON_CANCELED,
+    HANDOFF_REASON_TIMEOUT,
+    HANDOFF_REASON_PEER_LOST,
+    HANDOFF_REASON_CORRUPT,
+    HANDOFF_REASON_MISMATCH,
+    HANDOFF_REASON_OTHER,
+    HANDOFF_REASON_COUNT
+};
+enum handoff_reason handoff_reason_of(enum status status);
+const char *handoff_reason_name(enum handoff_reason reason); /* "peer_lost" */
+
 struct handoff_totals {
     uint64_t done, failed, bytes;
+    uint64_t checksum_faults; /* messages whose bytes were not those that were sent */
+    uint64_t failures[HANDOFF_REASON_COUNT];
     uint32_t open, pages; /* hand-offs open now, pages on grant or pinned now */
 };
 
@@ -105,6 +126,9 @@ struct handoff_receiver;
 /* Where slots come from (the page pool, in the node). Called on the loop thread, with the arg of
  * the events. */
 struct handoff_pages {
+    /* How many of the pages [first_page, first_page + page_count) of this request's prompt are here
+     * by now, from the first on: they are granted no slots and not sent. NULL: none ever. */
+    uint32_t (*held)(void *arg, void *context, uint32_t first_page, uint32_t page_count);
     enum status (*reserve)(void *arg, uint32_t count);
     void (*unreserve)(void *arg, uint32_t count);
     void (*take)(void *arg, uint32_t count, uint32_t *slots_out, uint32_t *generations_out);
@@ -112,7 +136,8 @@ struct handoff_pages {
 };
 
 struct handoff_receiver_events {
-    /* All pages are in place and verified, DONE is here: the slots are the callee's now. */
+    /* All pages are in place and verified, DONE is here: the slots are the callee's now. They are
+     * of the last slot_count pages of the offer; the ones before were held. */
     void (*on_landed)(void *arg, void *context, const uint32_t *slots, uint32_t slot_count,
                       const struct msg_step *first, const struct handoff_stats *stats);
     /* It will not land; exactly one of on_landed and on_failed comes for each reservation, but

@@ -11,6 +11,7 @@
  * consecutive slots, generation, exact length, and that no strip of it came before. What does not
  * fit lands nowhere and is counted; a peer that goes on is dropped. Pages go back only when no
  * receive writes to them and the writer has answered or its link is gone. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ struct handoff_in {
     uint32_t *slots, *generations; /* [page_count], once granted */
     struct strip_set begun;        /* strips that came or are coming */
     uint64_t strips_landed;
+    uint64_t digest;    /* of the messages that landed */
     uint32_t receives;  /* data messages being written */
     struct buffer done; /* the DONE message as it came */
     bool has_done;
@@ -104,6 +106,12 @@ static void in_free(struct handoff_in *in)
     in->state = IN_FREE;
 }
 
+static struct strip_box box_of(const struct handoff_in *in, const struct mover_data_header *header)
+{
+    return (struct strip_box){header->layer, header->layer_count,
+                              header->first_page - in->first_page, header->page_count};
+}
+
 /* Quarantine is over when nobody can write the pages any more. */
 static void in_settle(struct handoff_in *in)
 {
@@ -123,6 +131,7 @@ static void in_abort(struct handoff_in *in, enum status status, const char *text
     if (in->state == IN_ABORTED || in->state == IN_LANDED)
         return;
     receiver->totals.failed++;
+    receiver->totals.failures[handoff_reason_of(status)]++;
     if (in->state == IN_RESERVED) {
         receiver->pages.unreserve(receiver->arg, in->page_count);
         in_free(in);
@@ -157,6 +166,17 @@ static void in_land(struct handoff_in *in)
                                            in->done.size - WIRE_PREFIX_BYTES, &receiver->arena, &id,
                                            receiver->message, wire_message_bytes_max(), &error);
     CHECK(status == STATUS_OK && id == MESSAGE_ID_DONE); /* it was read once before */
+    const struct msg_done *done = receiver->message;
+    if (done->digest != in->digest) {
+        char text[HANDOFF_TEXT_BYTES];
+        snprintf(text, sizeof text,
+                 "the digest of all data is %016" PRIx64 " here and %016" PRIx64
+                 " on the prefill node",
+                 in->digest, done->digest);
+        receiver->totals.checksum_faults++;
+        in_fail(in, STATUS_CORRUPT, text);
+        return;
+    }
     const struct msg_landed landed = {.handoff = in->id};
     /* If it cannot be sent the link is failing: the writer's loss does not concern pages that are
      * all here. */
@@ -166,7 +186,6 @@ static void in_land(struct handoff_in *in)
     in->stats.landed_ns = loop_now_ns(receiver->loop);
     receiver->totals.done++;
     in_enter(in, IN_LANDED);
-    const struct msg_done *done = receiver->message;
     receiver->events.on_landed(receiver->arg, in->context, in->slots, in->page_count, &done->first,
                                &in->stats);
     in_free(in);
@@ -186,47 +205,57 @@ static void in_land_when_whole(struct handoff_in *in)
 static const char *data_fault(const struct handoff_in *in, const struct mover_data_header *header)
 {
     const struct handoff_region *region = &in->receiver->region;
-    if (header->layer >= region->layers)
+    if (header->layer >= region->layers || header->layer_count == 0 ||
+        header->layer_count > region->layers - header->layer)
         return "data for a layer that does not exist";
     if (header->page_count == 0 || header->first_page < in->first_page ||
         header->first_page - in->first_page >= in->page_count ||
         header->page_count > in->page_count - (header->first_page - in->first_page))
         return "data for pages outside the grant";
-    if (header->payload_bytes != (uint64_t)header->page_count * region->strip_bytes)
+    if (header->payload_bytes !=
+        (uint64_t)header->layer_count * header->page_count * region->strip_bytes)
         return "data of another length than its pages have";
     if (header->flags != 0)
         return "data with flags that are not known";
     const uint32_t first = header->first_page - in->first_page;
     if (header->generation != in->generations[first])
         return "data for another generation of a slot";
-    for (uint32_t i = 0; i < header->page_count; i++) {
-        if (header->first_slot + i != in->slots[first + i])
-            return "data for slots that were not granted";
-        if (strip_has(&in->begun, header->layer, first + i))
-            return "data for a page that came before";
-    }
+    if (header->first_slot != in->slots[first] ||
+        header->grant !=
+            strip_grant(in->slots + first, in->generations + first, header->page_count))
+        return "data for slots that were not granted";
+    for (uint32_t layer = header->layer; layer < header->layer + header->layer_count; layer++)
+        for (uint32_t i = 0; i < header->page_count; i++)
+            if (strip_has(&in->begun, layer, first + i))
+                return "data for a page that came before";
     return NULL;
 }
 
-static void *on_data(void *arg, struct peer *peer, const struct mover_data_header *header)
+static uint32_t on_data(void *arg, struct peer *peer, const struct mover_data_header *header,
+                        struct mover_segment *segments)
 {
     struct handoff_receiver *receiver = arg;
-    const struct handoff_region *region = &receiver->region;
     struct handoff_in *in = in_find(receiver, header->handoff);
     if (in && in->state == IN_ABORTED && in->peer == peer)
-        return NULL; /* it was on its way when the hand-off ended */
+        return 0; /* it was on its way when the hand-off ended */
     if (!in || in->peer != peer || !rows[in->state].takes_data) {
         peer_offend(peer, "data for a hand-off that is not its own");
-        return NULL;
+        return 0;
     }
     const char *fault = data_fault(in, header);
     if (fault) {
         peer_offend(peer, fault);
-        return NULL;
+        return 0;
     }
-    const uint32_t first = header->first_page - in->first_page;
-    for (uint32_t i = 0; i < header->page_count; i++)
-        strip_add(&in->begun, header->layer, first + i);
+    const struct strip_box box = box_of(in, header);
+    const uint32_t count = strip_segments(&receiver->region, &box, in->slots, segments);
+    if (count == 0) {
+        peer_offend(peer, "data in more pieces than one message may have");
+        return 0;
+    }
+    for (uint32_t layer = box.layer; layer < box.layer + box.layer_count; layer++)
+        for (uint32_t i = 0; i < box.page_count; i++)
+            strip_add(&in->begun, layer, box.page + i);
     in->receives++;
     if (in->state == IN_GRANTED)
         in_enter(in, IN_MOVING);
@@ -234,8 +263,29 @@ static void *on_data(void *arg, struct peer *peer, const struct mover_data_heade
         in->moved_ns = in->renewed_ns = peers_now_ns(receiver->peers);
     if (in->stats.first_send_ns == 0)
         in->stats.first_send_ns = loop_now_ns(receiver->loop);
-    const size_t strip = (size_t)header->layer * region->slots + header->first_slot;
-    return region->base + strip * region->strip_bytes;
+    return count;
+}
+
+/* Are the bytes in their final place those that the writer had in its own? */
+static bool is_sound(struct handoff_in *in, const struct mover_data_header *header)
+{
+    struct handoff_receiver *receiver = in->receiver;
+    const struct strip_identity identity = {in->id, in->first_page, in->generations};
+    const struct strip_box box = box_of(in, header);
+    char text[HANDOFF_TEXT_BYTES];
+    if (receiver->limits.checksum == HANDOFF_CHECKSUM_NONE)
+        return true;
+    const uint32_t checksum = strip_checksum(&receiver->region, &identity, &box, in->slots);
+    if (checksum == header->checksum)
+        return true;
+    receiver->totals.checksum_faults++;
+    snprintf(text, sizeof text,
+             "layers %u to %u of pages %u to %u have the checksum %08" PRIx32 " here and %08" PRIx64
+             " on the prefill node",
+             header->layer, header->layer + header->layer_count - 1, header->first_page,
+             header->first_page + header->page_count - 1, checksum, header->checksum);
+    in_fail(in, STATUS_CORRUPT, text);
+    return false;
 }
 
 static void on_data_done(void *arg, const struct mover_data_header *header, enum status status)
@@ -245,14 +295,16 @@ static void on_data_done(void *arg, const struct mover_data_header *header, enum
     CHECK(in && in->receives > 0); /* it is kept while a receive is pending */
     in->receives--;
     in->moved_ns = in->renewed_ns = peers_now_ns(receiver->peers);
-    if (status == STATUS_OK) {
-        in->strips_landed += header->page_count;
-        in->stats.strips += header->page_count;
+    if (status == STATUS_OK && rows[in->state].takes_data && is_sound(in, header)) {
+        const uint32_t strips = header->layer_count * header->page_count;
+        in->strips_landed += strips;
+        in->digest += strip_digest(header);
+        in->stats.strips += strips;
         in->stats.bytes += header->payload_bytes;
         in->stats.last_sent_ns = loop_now_ns(receiver->loop);
         receiver->totals.bytes += header->payload_bytes;
         in_land_when_whole(in);
-    } else if (in->state == IN_MOVING && in->peer) {
+    } else if (status != STATUS_OK && in->state == IN_MOVING && in->peer) {
         in_fail(in, STATUS_CLOSED, "a data message broke off");
     }
     if (in->state != IN_FREE)
@@ -281,7 +333,16 @@ static void grant(struct handoff_in *in, struct peer *peer, const struct msg_off
     struct handoff_receiver *receiver = in->receiver;
     in->peer = peer;
     peer->users++;
-    in->first_page = offer->first_page;
+    const uint32_t held =
+        receiver->pages.held
+            ? receiver->pages.held(receiver->arg, in->context, offer->first_page, in->page_count)
+            : 0;
+    CHECK(held <= in->page_count);
+    if (held > 0)
+        receiver->pages.unreserve(receiver->arg, held);
+    in->page_count -= held;
+    receiver->totals.pages -= held;
+    in->first_page = offer->first_page + held;
     receiver->pages.take(receiver->arg, in->page_count, in->slots, in->generations);
     in_enter(in, IN_GRANTED);
     const struct msg_grant message = {
@@ -289,6 +350,7 @@ static void grant(struct handoff_in *in, struct peer *peer, const struct msg_off
         .first_page = in->first_page,
         .slots = {in->slots, in->page_count},
         .generations = {in->generations, in->page_count},
+        .held = held,
     };
     const enum status status = peer_send(peer, MESSAGE_ID_GRANT, &message);
     if (status == STATUS_OK || status == STATUS_CLOSED)
@@ -549,7 +611,7 @@ enum status handoff_reserve(struct handoff_receiver *receiver, uint64_t request,
     in->page_count = page_count;
     in->lease_ms = lease_ms;
     in->context = context;
-    in->strips_landed = 0;
+    in->strips_landed = in->digest = 0;
     in->receives = 0;
     in->has_done = in->acknowledged = false;
     in->stats = (struct handoff_stats){0};

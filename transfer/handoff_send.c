@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "transfer/handoff_internal.h"
@@ -24,7 +25,6 @@ enum out_state { OUT_FREE, OUT_OPENING, OUT_OFFERED, OUT_SENDING, OUT_FINISHING,
 
 enum {
     COOKIE_INDEX_BITS = 16, /* a cookie is the bytes of the send over the index of the hand-off */
-    SLOT_NONE = UINT32_MAX,
 };
 
 struct handoff_out {
@@ -41,10 +41,12 @@ struct handoff_out {
     uint32_t *ready_counts;                               /* [layers] */
     uint64_t strips_total, strips_sent, ready_total;
     uint32_t granted_count;
+    uint32_t held;       /* of the first pages: what the receiver has already */
     uint32_t next_layer; /* where the search for a run begins */
     uint32_t sends;
     uint64_t bytes_in_flight;
-    struct buffer done; /* the DONE frame, made when the first token is known */
+    uint64_t digest;    /* of the messages sent */
+    struct buffer done; /* a DONE frame with the first token, kept until it is due */
     bool has_first;
     bool send_failed;   /* its strips are missing at the receiver */
     bool ack_due;       /* the receiver waits to hear that no send is in flight */
@@ -65,6 +67,10 @@ struct handoff_sender {
     struct loop_task *work;
     struct handoff_out *outs; /* [handoffs_max] */
     struct out_queue active;
+    uint32_t sends, sends_max; /* data messages in flight */
+    struct wire_arena arena;   /* for a DONE that is read again, with message and frame */
+    void *message;
+    struct buffer frame;
     struct handoff_totals totals;
 };
 
@@ -151,107 +157,155 @@ static void out_tell(struct handoff_out *out)
         sender->totals.done++;
     else
         sender->totals.failed++;
+    if (out->status != STATUS_OK)
+        sender->totals.failures[handoff_reason_of(out->status)]++;
     sender->events.on_end(sender->arg, out->context, out->status, out->text, &out->stats);
     out_free(out);
 }
 
 /* ---- sending ---- */
 
-struct run {
-    uint32_t layer, page, count;
-};
-
-/* Does the strip after this one follow it at both ends? */
-static bool run_goes_on(const struct handoff_out *out, uint32_t layer, uint32_t page)
+static void out_mark_sent(struct handoff_out *out, const struct strip_box *box, uint64_t bytes)
 {
-    return page + 1 < out->target.page_count && strip_has(&out->ready, layer, page + 1) &&
-           out->granted_slots[page + 1] == out->granted_slots[page] + 1 &&
-           out->source_slots[page + 1] == out->source_slots[page] + 1;
-}
-
-/* The next strips that are ready, granted, and consecutive in source and destination. */
-static bool out_next_run(struct handoff_out *out, uint32_t strips_most, struct run *run)
-{
-    const uint32_t layers = out->sender->region.layers;
-    const uint32_t pages = out->target.page_count;
-    for (uint32_t i = 0; i < layers; i++) {
-        const uint32_t layer = (out->next_layer + i) % layers;
-        if (out->ready_counts[layer] == 0)
-            continue;
-        uint32_t page = strip_next(&out->ready, layer, 0, pages);
-        while (page < pages && out->granted_slots[page] == SLOT_NONE)
-            page = strip_next(&out->ready, layer, page + 1, pages);
-        if (page == pages)
-            continue;
-        *run = (struct run){layer, page, 1};
-        while (run->count < strips_most && run_goes_on(out, layer, page + run->count - 1))
-            run->count++;
-        out->next_layer = layer;
-        return true;
+    struct handoff_sender *sender = out->sender;
+    for (uint32_t layer = box->layer; layer < box->layer + box->layer_count; layer++) {
+        for (uint32_t i = 0; i < box->page_count; i++)
+            strip_remove(&out->ready, layer, box->page + i);
+        out->ready_counts[layer] -= box->page_count;
     }
-    return false;
+    out->ready_total -= box->layer_count * box->page_count;
+    out->strips_sent += box->layer_count * box->page_count;
+    out->next_layer = box->layer;
+    out->sends++;
+    sender->sends++;
+    out->bytes_in_flight += bytes;
+    out->peer->bytes_in_flight += bytes;
+    if (out->stats.first_send_ns == 0)
+        out->stats.first_send_ns = loop_now_ns(sender->loop);
+    if (out->sends == 1)
+        out->moved_ns = peers_now_ns(sender->peers);
 }
 
-static void out_mark_sent(struct handoff_out *out, const struct run *run, uint64_t bytes)
+/* Sizes in strips that suit the way to the peer. */
+static struct strip_room out_room(const struct handoff_out *out)
 {
-    for (uint32_t i = 0; i < run->count; i++)
-        strip_remove(&out->ready, run->layer, run->page + i);
-    out->ready_counts[run->layer] -= run->count;
-    out->ready_total -= run->count;
-    out->strips_sent += run->count;
-    out->sends++;
-    out->bytes_in_flight += bytes;
-    if (out->stats.first_send_ns == 0)
-        out->stats.first_send_ns = loop_now_ns(out->sender->loop);
-    if (out->sends == 1)
-        out->moved_ns = peers_now_ns(out->sender->peers);
+    const struct handoff_sender *sender = out->sender;
+    const size_t strip = sender->region.strip_bytes;
+    const struct mover_shape shape = sender->peers->ops->peer_shape(out->peer->link);
+    const size_t most = (size_t)out->peer->data_bytes_max / strip;
+    const size_t run = (shape.run_bytes + strip - 1) / strip;
+    const size_t gather = shape.gather_bytes / strip;
+    return (struct strip_room){
+        .strips_most = (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX),
+        .run_strips = (uint32_t)(run < most ? run : most),
+        .gather_strips = (uint32_t)(gather == 0     ? 1
+                                    : gather < most ? gather
+                                                    : most),
+    };
+}
+
+/* Credits: a hand-off, and all of one peer, stop at the first message that takes them over. */
+static bool window_is_full(const struct handoff_out *out)
+{
+    return out->bytes_in_flight >= out->peer->flow_bytes ||
+           out->peer->bytes_in_flight >= out->peer->peer_bytes;
+}
+
+/* Little is ready, more will be, and the way to the peer is not idle meanwhile. */
+static bool worth_waiting(const struct handoff_out *out, const struct strip_room *room,
+                          uint32_t strips)
+{
+    return out->sends > 0 && strips < room->run_strips && strips < room->gather_strips &&
+           strips == out->ready_total && out->strips_sent + strips < out->strips_total;
+}
+
+static struct mover_data_header out_header(const struct handoff_out *out,
+                                           const struct strip_box *box)
+{
+    const struct handoff_region *region = &out->sender->region;
+    const struct strip_identity identity = {out->target.handoff, out->target.first_page,
+                                            out->generations};
+    return (struct mover_data_header){
+        .handoff = out->target.handoff,
+        .layer = box->layer,
+        .layer_count = box->layer_count,
+        .first_page = out->target.first_page + box->page,
+        .page_count = box->page_count,
+        .first_slot = out->granted_slots[box->page],
+        .generation = out->generations[box->page],
+        .grant = strip_grant(out->granted_slots + box->page, out->generations + box->page,
+                             box->page_count),
+        .checksum = out->sender->limits.checksum == HANDOFF_CHECKSUM_CRC32C
+                        ? strip_checksum(region, &identity, box, out->source_slots)
+                        : 0,
+        .payload_bytes = (uint64_t)box->layer_count * box->page_count * region->strip_bytes,
+    };
 }
 
 /* One data message. AGAIN when the mover is full, PENDING when this hand-off has nothing to send or
  * its window is used up. */
 static enum status out_send_one(struct handoff_out *out)
 {
-    const struct handoff_sender *sender = out->sender;
-    const struct handoff_region *region = &sender->region;
+    struct handoff_sender *sender = out->sender;
     if (out->state != OUT_SENDING || out->ready_total == 0)
         return STATUS_PENDING;
-    uint64_t room = out->peer->data_bytes_max;
-    if (out->sends > 0) {
-        if (out->bytes_in_flight >= sender->limits.flow_bytes)
-            return STATUS_PENDING;
-        const uint64_t window = sender->limits.flow_bytes - out->bytes_in_flight;
-        room = window < room ? window : room;
-    }
-    struct run run;
-    if (room < region->strip_bytes ||
-        !out_next_run(out, (uint32_t)(room / region->strip_bytes), &run))
+    if (sender->sends == sender->sends_max)
+        return STATUS_AGAIN; /* known before the checksum is computed */
+    if (window_is_full(out))
         return STATUS_PENDING;
-    const struct mover_data_header header = {
-        .handoff = out->target.handoff,
-        .layer = run.layer,
-        .first_page = out->target.first_page + run.page,
-        .page_count = run.count,
-        .first_slot = out->granted_slots[run.page],
-        .generation = out->generations[run.page],
-        .payload_bytes = (uint64_t)run.count * region->strip_bytes,
-    };
-    const size_t strip = (size_t)run.layer * region->slots + out->source_slots[run.page];
+    const struct strip_room room = out_room(out);
+    const struct strip_view view = {&out->ready,           out->ready_counts,
+                                    out->source_slots,     out->granted_slots,
+                                    sender->region.layers, out->target.page_count};
+    struct strip_box box;
+    if (!strip_pick(&view, &room, out->next_layer, &box) ||
+        worth_waiting(out, &room, box.layer_count * box.page_count))
+        return STATUS_PENDING;
+    struct mover_segment segments[MOVER_SEGMENTS_MAX];
+    const uint32_t count = strip_segments(&sender->region, &box, out->source_slots, segments);
+    CHECK(count > 0);
+    const struct mover_data_header header = out_header(out, &box);
     const uint64_t cookie = header.payload_bytes << COOKIE_INDEX_BITS | out->index;
-    const enum status status = sender->peers->ops->send_data(
-        out->peer->link, &header, region->base + strip * region->strip_bytes, cookie);
-    if (status == STATUS_OK)
-        out_mark_sent(out, &run, header.payload_bytes);
+    const enum status status =
+        sender->peers->ops->send_data(out->peer->link, &header, segments, count, cookie);
+    if (status == STATUS_OK) {
+        out->digest += strip_digest(&header);
+        out_mark_sent(out, &box, header.payload_bytes);
+    }
     return status;
+}
+
+/* What was kept of the first token becomes DONE, now that all strips and their digest are known. */
+static enum status make_done(struct handoff_out *out, struct error *error)
+{
+    struct handoff_sender *sender = out->sender;
+    const uint8_t *frame = (const uint8_t *)out->done.data;
+    enum message_id id;
+    TRY(wire_decode(load_le32(frame + 8), frame + WIRE_PREFIX_BYTES,
+                    out->done.size - WIRE_PREFIX_BYTES, &sender->arena, &id, sender->message,
+                    wire_message_bytes_max(), error));
+    struct msg_done *done = sender->message;
+    done->strips = out->strips_total;
+    done->bytes = out->strips_total * sender->region.strip_bytes;
+    done->digest = out->digest;
+    buffer_clear(&sender->frame);
+    return wire_encode(MESSAGE_ID_DONE, done, &sender->frame, error);
 }
 
 /* DONE follows the last strip. */
 static void out_finish_sending(struct handoff_out *out)
 {
     struct handoff_sender *sender = out->sender;
+    struct error error = {0};
     if (out->state != OUT_SENDING || !out->has_first || out->strips_sent < out->strips_total)
         return;
-    const enum status status =
-        sender->peers->ops->send_message(out->peer->link, out->done.data, out->done.size);
+    enum status status = make_done(out, &error);
+    if (status != STATUS_OK) {
+        out_abort(out, status, error.text);
+        return;
+    }
+    status =
+        sender->peers->ops->send_message(out->peer->link, sender->frame.data, sender->frame.size);
     if (status == STATUS_OK)
         out_enter(out, OUT_FINISHING);
     else if (status == STATUS_LIMIT)
@@ -295,7 +349,12 @@ static void on_sent(void *arg, uint64_t cookie, enum status status)
     const uint64_t bytes = cookie >> COOKIE_INDEX_BITS;
     CHECK(out->state != OUT_FREE && out->sends > 0);
     out->sends--;
+    sender->sends--;
     out->bytes_in_flight -= bytes;
+    if (out->peer) {
+        out->peer->bytes_in_flight -= bytes;
+        out->peer->bytes += status == STATUS_OK ? bytes : 0;
+    }
     if (status == STATUS_OK) {
         out->moved_ns = peers_now_ns(sender->peers);
         out->stats.last_sent_ns = loop_now_ns(sender->loop);
@@ -328,16 +387,36 @@ static void send_offer(struct handoff_out *out)
         out_end(out, status, "the offer could not be sent");
 }
 
+/* The first pages are at the receiver already: they are not sent. */
+static void out_leave_out(struct handoff_out *out, uint32_t held)
+{
+    const uint32_t layers = out->sender->region.layers;
+    out->held = held;
+    out->strips_total = (uint64_t)layers * (out->target.page_count - held);
+    for (uint32_t layer = 0; layer < layers; layer++) {
+        for (uint32_t page = 0; page < held; page++) {
+            if (!strip_has(&out->ready, layer, page))
+                continue;
+            strip_remove(&out->ready, layer, page);
+            out->ready_counts[layer]--;
+            out->ready_total--;
+        }
+    }
+}
+
 static void take_grant(struct handoff_out *out, const struct msg_grant *grant)
 {
     const uint32_t first = grant->first_page - out->target.first_page;
     const uint32_t count = grant->slots.count;
-    if (count == 0 || count != grant->generations.count ||
+    const bool holds_all = grant->held == out->target.page_count && first == grant->held;
+    if ((count == 0 && !holds_all) || count != grant->generations.count ||
         grant->first_page < out->target.first_page || first > out->target.page_count ||
-        count > out->target.page_count - first) {
+        count > out->target.page_count - first || grant->held > first ||
+        (grant->held > 0 && out->state != OUT_OFFERED)) {
         out_abort(out, STATUS_CORRUPT, "the decode node granted pages that were not offered");
         return;
     }
+    out_leave_out(out, grant->held);
     for (uint32_t i = 0; i < count; i++) {
         if (out->granted_slots[first + i] != SLOT_NONE || grant->slots.items[i] == SLOT_NONE) {
             out_abort(out, STATUS_CORRUPT, "the decode node granted a page twice");
@@ -431,10 +510,11 @@ static void on_lost(void *arg, struct peer *peer, enum status status, const char
     }
 }
 
-static void *on_data(void *arg, struct peer *peer, const struct mover_data_header *header)
+static uint32_t on_data(void *arg, struct peer *peer, const struct mover_data_header *header,
+                        struct mover_segment *segments)
 {
     peer_offend(peer, "data for a node that only sends");
-    return NULL;
+    return 0;
 }
 
 static void on_data_done(void *arg, const struct mover_data_header *header, enum status status)
@@ -556,6 +636,10 @@ enum status handoff_sender_create(struct loop *loop, const struct mover_ops *ops
         free(sender);
         return status;
     }
+    sender->sends_max = options->sends_max;
+    wire_arena_init(&sender->arena, wire_arena_bytes(sender->peers->arena.capacity));
+    sender->message = malloc(wire_message_bytes_max());
+    CHECK(sender->message != NULL);
     sender->work = loop_task_create(loop, on_work, sender);
     sender->outs = calloc(limits->handoffs_max, sizeof *sender->outs);
     CHECK(sender->outs != NULL);
@@ -573,6 +657,9 @@ void handoff_sender_destroy(struct handoff_sender *sender)
     loop_task_destroy(sender->work);
     for (uint32_t i = 0; i < sender->limits.handoffs_max; i++)
         out_destroy(&sender->outs[i]);
+    wire_arena_free(&sender->arena);
+    buffer_free(&sender->frame);
+    free(sender->message);
     free(sender->outs);
     free(sender);
 }
@@ -594,8 +681,8 @@ static void out_begin(struct handoff_out *out, const struct handoff_target *targ
     out->context = context;
     out->strips_total = (uint64_t)layers * target->page_count;
     out->strips_sent = out->ready_total = 0;
-    out->granted_count = out->next_layer = out->sends = 0;
-    out->bytes_in_flight = 0;
+    out->granted_count = out->held = out->next_layer = out->sends = 0;
+    out->bytes_in_flight = out->digest = 0;
     out->has_first = out->send_failed = out->ack_due = false;
     out->stats = (struct handoff_stats){0};
     strip_set_clear(&out->posted, layers);
@@ -652,10 +739,12 @@ void handoff_send_strips(struct handoff_out *out, uint32_t layer, uint32_t first
         }
         out->source_slots[page] = slots[i];
         strip_add(&out->posted, layer, page);
+        if (page < out->held)
+            continue;
         strip_add(&out->ready, layer, page);
+        out->ready_counts[layer]++;
+        out->ready_total++;
     }
-    out->ready_counts[layer] += count;
-    out->ready_total += count;
     loop_task_schedule(out->sender->work);
 }
 
@@ -666,8 +755,6 @@ void handoff_send_first(struct handoff_out *out, const struct msg_step *first)
         return;
     const struct msg_done done = {
         .handoff = out->target.handoff,
-        .strips = out->strips_total,
-        .bytes = out->strips_total * out->sender->region.strip_bytes,
         .first = *first,
     };
     buffer_clear(&out->done);

@@ -15,16 +15,26 @@
 struct mover;
 struct mover_peer;
 
-/* Travels with each data message, fixed size, little-endian on the wire. */
+/* Pieces of memory that one data message is gathered from and scattered to. The two ends may cut
+ * it differently. */
+enum { MOVER_SEGMENTS_MAX = 64 };
+struct mover_segment {
+    void *data;
+    size_t bytes;
+};
+
+/* Travels with each data message, fixed size, little-endian on the wire. The payload is strips,
+ * layer by layer, page by page. */
 struct mover_data_header {
     uint64_t handoff;
-    uint32_t layer;
+    uint32_t layer, layer_count;
     uint32_t first_page; /* index in the request's prompt */
     uint32_t page_count;
-    uint32_t first_slot; /* at the receiver, as granted; the run is consecutive there */
+    uint32_t first_slot; /* of the first page at the receiver, as granted */
     uint32_t generation; /* of first_slot */
+    uint32_t grant;      /* CRC-32C over slot and generation of every page */
     uint32_t flags;      /* 0 now */
-    uint64_t checksum;   /* 0: none */
+    uint64_t checksum;   /* of the payload and what it is; 0: none */
     uint64_t payload_bytes;
 };
 
@@ -36,9 +46,11 @@ struct mover_events {
     void (*on_peer_closed)(void *arg, struct mover_peer *peer, enum status status);
     /* One small message (a whole frame of wire.h), valid during the call. */
     void (*on_message)(void *arg, struct mover_peer *peer, const void *frame, size_t bytes);
-    /* Data is announced: check it and name the destination for exactly payload_bytes bytes. NULL
-     * refuses it: the data lands nowhere. */
-    void *(*on_data)(void *arg, struct mover_peer *peer, const struct mover_data_header *header);
+    /* Data is announced: check it and name where its bytes go, in order: segments has room for
+     * MOVER_SEGMENTS_MAX, together of exactly payload_bytes. Returns their number; 0 refuses it:
+     * the data lands nowhere. */
+    uint32_t (*on_data)(void *arg, struct mover_peer *peer, const struct mover_data_header *header,
+                        struct mover_segment *segments);
     /* The receive named by on_data is over; OK means all bytes are in place. Comes also for a peer
      * that was closed meanwhile, and so does on_sent. */
     void (*on_data_done)(void *arg, struct mover_peer *peer, const struct mover_data_header *header,
@@ -57,6 +69,12 @@ struct mover_options {
     size_t memory_bytes;
 };
 
+/* Messages of one long segment are cheapest from `run_bytes` on; shorter pieces are better gathered
+ * to messages of up to `gather_bytes`. */
+struct mover_shape {
+    size_t run_bytes, gather_bytes;
+};
+
 struct mover_ops {
     const char *name; /* "ucx", "loopback" */
     enum status (*create)(struct loop *loop, const struct mover_options *options,
@@ -72,16 +90,20 @@ struct mover_ops {
     /* Copies the frame. CLOSED on a failed peer, LIMIT over message_bytes_max or when too many
      * wait. */
     enum status (*send_message)(struct mover_peer *peer, const void *frame, size_t bytes);
-    /* Sends header->payload_bytes from `data`, which must stay untouched until on_sent with this
-     * cookie. AGAIN when sends_max are in flight (try again after an on_sent). */
+    /* Sends 1 to MOVER_SEGMENTS_MAX segments, together header->payload_bytes. The list is copied,
+     * their bytes must stay untouched until on_sent with this cookie. AGAIN when sends_max are in
+     * flight (try again after an on_sent). */
     enum status (*send_data)(struct mover_peer *peer, const struct mover_data_header *header,
-                             const void *data, uint64_t cookie);
+                             const struct mover_segment *segments, uint32_t segment_count,
+                             uint64_t cookie);
     /* Force close: pending sends and receives complete with CANCELED inside this call or the next
      * turn of the loop, through on_sent and on_data_done, then the peer is freed. */
     void (*peer_close)(struct mover_peer *peer);
     /* The owner's own mark on a peer. */
     void (*peer_set_context)(struct mover_peer *peer, void *context);
     void *(*peer_context)(const struct mover_peer *peer);
+    /* How data goes best over the way to this peer. */
+    struct mover_shape (*peer_shape)(const struct mover_peer *peer);
 };
 
 /* NULL for a name that is not built in; names_out (may be NULL) then lists what is. */

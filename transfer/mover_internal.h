@@ -10,8 +10,18 @@
 
 extern const struct mover_ops mover_ucx_ops;
 
-enum { MOVER_HEADER_BYTES = 48, MOVER_ADDRESS_BYTES = 128, MOVER_DEVICE_BYTES = 16 };
+enum { MOVER_HEADER_BYTES = 56, MOVER_ADDRESS_BYTES = 128, MOVER_DEVICE_BYTES = 16 };
 
+static inline size_t mover_segments_bytes(const struct mover_segment *segments, uint32_t count)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += segments[i].bytes;
+    return bytes;
+}
+/* Copies from one list of segments to another of as many bytes. */
+void mover_segments_copy(const struct mover_segment *to, uint32_t to_count,
+                         const struct mover_segment *from, uint32_t from_count);
 void mover_header_write(const struct mover_data_header *header, uint8_t *out);
 void mover_header_read(const uint8_t *in, struct mover_data_header *out);
 

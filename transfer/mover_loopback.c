@@ -39,7 +39,8 @@ struct data_send {
     struct event event;
     struct mover_peer *from; /* NULL: free */
     struct mover_data_header header;
-    const void *data;
+    struct mover_segment segments[MOVER_SEGMENTS_MAX];
+    uint32_t segment_count;
     uint64_t cookie;
     bool sent; /* the way back: EVENT_SENT stands in the sender's inbox */
 };
@@ -161,20 +162,21 @@ static struct mover *listener_find(const char *address)
 static void deliver_data(struct mover *mover, struct mover_peer *peer, struct data_send *send)
 {
     const struct mover_data_header header = peer->receiving_header;
-    void *at = header.payload_bytes <= mover->options.data_bytes_max
-                   ? mover->events.on_data(mover->arg, peer, &header)
-                   : NULL;
+    struct mover_segment segments[MOVER_SEGMENTS_MAX];
+    const uint32_t count = header.payload_bytes <= mover->options.data_bytes_max
+                               ? mover->events.on_data(mover->arg, peer, &header, segments)
+                               : 0;
     enum status status = STATUS_CANCELED;
     pthread_mutex_lock(&lock);
     if (peer->receiving == send) { /* neither side closed meanwhile */
         peer->receiving = NULL;
-        if (at)
-            memcpy(at, send->data, header.payload_bytes);
+        if (count > 0)
+            mover_segments_copy(segments, count, send->segments, send->segment_count);
         status = STATUS_OK;
         send_over(send, STATUS_OK);
     }
     pthread_mutex_unlock(&lock);
-    if (at)
+    if (count > 0)
         mover->events.on_data_done(mover->arg, peer, &header, status);
 }
 
@@ -386,10 +388,13 @@ static enum status loopback_send_message(struct mover_peer *peer, const void *fr
 }
 
 static enum status loopback_send_data(struct mover_peer *peer,
-                                      const struct mover_data_header *header, const void *data,
+                                      const struct mover_data_header *header,
+                                      const struct mover_segment *segments, uint32_t segment_count,
                                       uint64_t cookie)
 {
     struct mover *mover = peer->mover;
+    CHECK(segment_count > 0 && segment_count <= MOVER_SEGMENTS_MAX);
+    CHECK(mover_segments_bytes(segments, segment_count) == header->payload_bytes);
     if (header->payload_bytes > mover->options.data_bytes_max)
         return STATUS_LIMIT;
     enum status status = STATUS_AGAIN;
@@ -400,8 +405,13 @@ static enum status loopback_send_data(struct mover_peer *peer,
         struct data_send *send = &mover->sends[i];
         if (send->from)
             continue;
-        *send = (struct data_send){.from = peer, .header = *header, .data = data, .cookie = cookie};
-        send->event.send = send;
+        send->from = peer;
+        send->header = *header;
+        memcpy(send->segments, segments, segment_count * sizeof *segments);
+        send->segment_count = segment_count;
+        send->cookie = cookie;
+        send->sent = false;
+        send->event = (struct event){.send = send};
         peer->sends++;
         post(&send->event, EVENT_DATA, peer->other);
         status = STATUS_OK;
@@ -430,6 +440,12 @@ static void *loopback_peer_context(const struct mover_peer *peer)
     return peer->context;
 }
 
+static struct mover_shape loopback_peer_shape(const struct mover_peer *peer)
+{
+    (void)peer;
+    return (struct mover_shape){.run_bytes = 64 << 10, .gather_bytes = 1 << 20};
+}
+
 const struct mover_ops mover_loopback_ops = {
     .name = "loopback",
     .create = loopback_create,
@@ -441,4 +457,5 @@ const struct mover_ops mover_loopback_ops = {
     .peer_close = loopback_peer_close,
     .peer_set_context = loopback_peer_set_context,
     .peer_context = loopback_peer_context,
+    .peer_shape = loopback_peer_shape,
 };

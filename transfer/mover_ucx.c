@@ -42,8 +42,10 @@ struct send {
     bool is_data;
     ucs_status_t status;
     uint64_t cookie;
-    const void *data;
+    const void *data; /* of a message, or of the only segment */
     size_t bytes;
+    uint32_t segment_count;
+    ucp_dt_iov_t *segments;             /* [MOVER_SEGMENTS_MAX]; NULL in a message */
     uint8_t header[MOVER_HEADER_BYTES]; /* UCX 1.13 reads it until the send is complete */
     uint8_t frame[];
 };
@@ -55,6 +57,7 @@ struct receive {
     SLIST_ENTRY(receive) entry;
     struct mover_peer *peer;
     struct mover_data_header header;
+    ucp_dt_iov_t segments[MOVER_SEGMENTS_MAX];
     bool begun; /* ucp_am_recv_data_nbx has returned */
     bool over;
     ucs_status_t status;
@@ -76,6 +79,7 @@ struct mover_peer {
     bool failed;               /* never call into this endpoint again but to close it */
     bool closed;               /* by the owner: tells it nothing but ends of sends and receives */
     bool closing, gone;        /* the endpoint is being closed, is closed */
+    bool shares_memory;        /* it is on this host, and shared memory is used */
     enum status status;        /* why it failed */
 };
 LIST_HEAD(peer_list, mover_peer);
@@ -96,7 +100,8 @@ struct mover {
     bool quiet; /* being destroyed: no callbacks */
     struct peer_list peers;
     uint32_t peer_count;
-    struct send *sends; /* [sends_max] */
+    struct send *sends;     /* [sends_max] */
+    ucp_dt_iov_t *segments; /* [sends_max][MOVER_SEGMENTS_MAX] */
     struct send_list sends_free, sends_told;
     struct receive_list receives_free;
     char address[MOVER_ADDRESS_BYTES];
@@ -192,18 +197,23 @@ static void finish_later(struct send *send, ucs_status_t status)
 static void send_post(struct send *send)
 {
     struct mover_peer *peer = send->peer;
-    const bool rendezvous = send->is_data && send->bytes >= RENDEZVOUS_FROM_BYTES;
+    const bool gathered = send->is_data && send->segment_count > 1;
+    /* A rendezvous of several pieces takes a slow path of UCX. */
+    const bool rendezvous =
+        send->is_data && !gathered && !peer->shares_memory && send->bytes >= RENDEZVOUS_FROM_BYTES;
     const ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE,
         .flags =
             UCP_AM_SEND_FLAG_REPLY | (rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER),
+        .datatype = gathered ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
         .cb.send = on_send_complete,
         .user_data = send,
     };
     const ucs_status_ptr_t request = ucp_am_send_nbx(
         peer->ep, send->is_data ? AM_DATA : AM_MESSAGE, send->is_data ? send->header : NULL,
-        send->is_data ? sizeof send->header : 0, send->data, send->bytes, &param);
+        send->is_data ? sizeof send->header : 0, gathered ? send->segments : send->data,
+        gathered ? send->segment_count : send->bytes, &param);
     if (!UCS_PTR_IS_PTR(request))
         finish_later(send, UCS_PTR_STATUS(request));
     else
@@ -241,9 +251,12 @@ static enum status ucx_send_message(struct mover_peer *peer, const void *frame, 
 }
 
 static enum status ucx_send_data(struct mover_peer *peer, const struct mover_data_header *header,
-                                 const void *data, uint64_t cookie)
+                                 const struct mover_segment *segments, uint32_t segment_count,
+                                 uint64_t cookie)
 {
     struct mover *mover = peer->mover;
+    CHECK(segment_count > 0 && segment_count <= MOVER_SEGMENTS_MAX);
+    CHECK(mover_segments_bytes(segments, segment_count) == header->payload_bytes);
     if (!is_usable(peer))
         return STATUS_CLOSED;
     if (header->payload_bytes > mover->options.data_bytes_max)
@@ -255,8 +268,11 @@ static enum status ucx_send_data(struct mover_peer *peer, const struct mover_dat
     send->peer = peer;
     send->is_data = true;
     send->cookie = cookie;
-    send->data = data;
+    send->data = segments[0].data;
     send->bytes = header->payload_bytes;
+    send->segment_count = segment_count;
+    for (uint32_t i = 0; segment_count > 1 && i < segment_count; i++)
+        send->segments[i] = (ucp_dt_iov_t){segments[i].data, segments[i].bytes};
     mover_header_write(header, send->header);
     send_or_queue(send);
     return STATUS_OK;
@@ -520,22 +536,30 @@ static struct receive *receive_take(struct mover_peer *peer, const struct mover_
         receive = malloc(sizeof *receive);
         CHECK(receive != NULL);
     }
-    *receive = (struct receive){.peer = peer, .header = *header};
+    receive->peer = peer;
+    receive->header = *header;
+    receive->begun = receive->over = false;
     peer->receives++;
     return receive;
 }
 
 static void receive_rendezvous(struct mover_peer *peer, const struct mover_data_header *header,
-                               void *description, void *at)
+                               void *description, const struct mover_segment *segments,
+                               uint32_t count)
 {
     struct receive *receive = receive_take(peer, header);
+    for (uint32_t i = 0; i < count; i++)
+        receive->segments[i] = (ucp_dt_iov_t){segments[i].data, segments[i].bytes};
     const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE,
+        .datatype = count > 1 ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
         .cb.recv_am = on_received,
         .user_data = receive,
     };
-    const ucs_status_ptr_t request =
-        ucp_am_recv_data_nbx(peer->domain->worker, description, at, header->payload_bytes, &param);
+    const ucs_status_ptr_t request = ucp_am_recv_data_nbx(
+        peer->domain->worker, description, count > 1 ? receive->segments : segments[0].data,
+        count > 1 ? count : header->payload_bytes, &param);
     receive->begun = true;
     if (!receive->over && !UCS_PTR_IS_PTR(request)) {
         receive->over = true;
@@ -564,13 +588,16 @@ static ucs_status_t on_am_data(void *arg, const void *header_bytes_in, size_t he
         peer_fail(peer, STATUS_CORRUPT);
         return UCS_OK;
     }
-    void *at = mover->events.on_data(mover->arg, peer, &header);
-    if (!at)
+    struct mover_segment segments[MOVER_SEGMENTS_MAX];
+    const uint32_t count = mover->events.on_data(mover->arg, peer, &header, segments);
+    if (count == 0)
         return UCS_OK; /* a rendezvous is answered by UCX without moving anything */
+    CHECK(mover_segments_bytes(segments, count) == bytes);
     if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
-        receive_rendezvous(peer, &header, data, at);
+        receive_rendezvous(peer, &header, data, segments, count);
     } else {
-        memcpy(at, data, bytes);
+        const struct mover_segment from = {data, bytes};
+        mover_segments_copy(segments, count, &from, 1);
         mover->events.on_data_done(mover->arg, peer, &header, STATUS_OK);
     }
     return UCS_OK;
@@ -687,6 +714,7 @@ static void ucx_destroy(struct mover *mover)
     loop_task_destroy(mover->turn);
     loop_timer_destroy(mover->safety);
     free(mover->sends);
+    free(mover->segments);
     free(mover);
 }
 
@@ -707,7 +735,11 @@ static enum status ucx_create(struct loop *loop, const struct mover_options *opt
     STAILQ_INIT(&mover->sends_free);
     STAILQ_INIT(&mover->sends_told);
     mover->sends = calloc(options->sends_max, sizeof *mover->sends);
-    CHECK(mover->sends != NULL);
+    mover->segments =
+        calloc((size_t)options->sends_max * MOVER_SEGMENTS_MAX, sizeof *mover->segments);
+    CHECK(mover->sends != NULL && mover->segments != NULL);
+    for (uint32_t i = 0; i < options->sends_max; i++)
+        mover->sends[i].segments = mover->segments + (size_t)i * MOVER_SEGMENTS_MAX;
     for (uint32_t i = 0; i < options->sends_max; i++)
         STAILQ_INSERT_TAIL(&mover->sends_free, &mover->sends[i], entry);
     mover->turn = loop_task_create(loop, on_turn, mover);
@@ -739,6 +771,13 @@ static void *ucx_peer_context(const struct mover_peer *peer)
     return peer->context;
 }
 
+static struct mover_shape ucx_peer_shape(const struct mover_peer *peer)
+{
+    if (peer->shares_memory)
+        return (struct mover_shape){.run_bytes = 64 << 10, .gather_bytes = 1 << 20};
+    return (struct mover_shape){.run_bytes = RENDEZVOUS_FROM_BYTES, .gather_bytes = 256 << 10};
+}
+
 const struct mover_ops mover_ucx_ops = {
     .name = "ucx",
     .create = ucx_create,
@@ -750,4 +789,5 @@ const struct mover_ops mover_ucx_ops = {
     .peer_close = ucx_peer_close,
     .peer_set_context = ucx_peer_set_context,
     .peer_context = ucx_peer_context,
+    .peer_shape = ucx_peer_shape,
 };

@@ -63,6 +63,7 @@ static void peer_lost(struct peer *peer, enum status status, const char *text)
     LOG_WARN("peer %s%s%s is lost: %s", peer->node[0] ? peer->node : "(unknown)",
              peer->address[0] ? " at " : "", peer->address, text);
     peer->link = NULL;
+    peer->bytes_in_flight = 0; /* those that were are told as failed to hand-offs that left */
     if (peer->address[0])
         peer_rest(peer, status);
     if (was_known)
@@ -169,6 +170,7 @@ static enum status peer_dial(struct peer *peer, struct error *error)
         .identity = self->identity,
         .expected_boot_id = {peer->boot_id, 16},
         .data_bytes_max = peers->limits->data_bytes_max,
+        .checksum = peers->limits->checksum,
     };
     /* A hello that cannot go out ends in the deadline or in on_peer_closed. */
     const enum status status = peer_send(peer, MESSAGE_ID_PEER_HELLO, &hello);
@@ -221,15 +223,18 @@ static void on_peer_accepted(void *arg, struct mover_peer *link)
     peers->ops->peer_set_context(link, peer);
 }
 
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static void peer_opened(struct peer *peer, struct wire_str node, uint64_t data_bytes_max)
 {
     struct peers *peers = peer->peers;
     peer->state = PEER_OPEN;
     peer->deadline_ns = 0;
     peer->retry_ms = RETRY_FIRST_MS;
-    peer->data_bytes_max = data_bytes_max < peers->limits->data_bytes_max
-                               ? data_bytes_max
-                               : peers->limits->data_bytes_max;
+    peer->data_bytes_max = smaller(data_bytes_max, peers->limits->data_bytes_max);
     wire_str_copy(node, peer->node, sizeof peer->node);
     LOG_INFO("peer %s%s%s is open", peer->node, peer->address[0] ? " at " : "", peer->address);
     peers->events.on_open(peers->arg, peer);
@@ -251,6 +256,12 @@ static enum status hello_check(const struct peers *peers, const struct msg_peer_
                          "boot_id is %s on the decode node and %s was expected: it was restarted",
                          ours, expected);
     }
+    if (hello->checksum != (uint32_t)peers->limits->checksum)
+        return error_set(error, STATUS_MISMATCH,
+                         "checksum is %s on the decode node and %s on the prefill node, so they "
+                         "cannot exchange pages",
+                         handoff_checksum_name(peers->limits->checksum),
+                         handoff_checksum_name((enum handoff_checksum)hello->checksum));
     return peer_identity_compare(&peers->self->identity, &hello->identity, error);
 }
 
@@ -269,6 +280,8 @@ static void take_hello(struct peer *peer, const struct msg_peer_hello *hello)
         .node = wire_str(peers->self->node),
         .boot_id = {peers->self->boot_id, 16},
         .data_bytes_max = peers->limits->data_bytes_max,
+        .flow_bytes = peers->limits->flow_bytes,
+        .peer_bytes = peers->limits->peer_bytes,
     };
     if (peer_send(peer, MESSAGE_ID_PEER_WELCOME, &welcome) != STATUS_OK)
         peer_drop(peer, STATUS_CLOSED, "it could not be welcomed");
@@ -279,10 +292,13 @@ static void take_hello(struct peer *peer, const struct msg_peer_hello *hello)
 static void take_welcome(struct peer *peer, const struct msg_peer_welcome *welcome)
 {
     if (welcome->boot_id.bytes == 16 && memcmp(welcome->boot_id.data, peer->boot_id, 16) == 0 &&
-        welcome->data_bytes_max > 0)
+        welcome->data_bytes_max > 0 && welcome->flow_bytes > 0 && welcome->peer_bytes > 0) {
+        peer->flow_bytes = smaller(welcome->flow_bytes, peer->peers->limits->flow_bytes);
+        peer->peer_bytes = smaller(welcome->peer_bytes, peer->peers->limits->peer_bytes);
         peer_opened(peer, welcome->node, welcome->data_bytes_max);
-    else
-        peer_drop(peer, STATUS_MISMATCH, "its welcome names another boot id than was expected");
+    } else
+        peer_drop(peer, STATUS_MISMATCH,
+                  "its welcome names another boot id than was expected, or no limits");
 }
 
 static void take_reject(struct peer *peer, const struct msg_reject *reject)
@@ -349,17 +365,18 @@ static void on_message(void *arg, struct mover_peer *link, const void *frame, si
         peer_drop(peer, status, error.text);
 }
 
-static void *on_data(void *arg, struct mover_peer *link, const struct mover_data_header *header)
+static uint32_t on_data(void *arg, struct mover_peer *link, const struct mover_data_header *header,
+                        struct mover_segment *segments)
 {
     struct peers *peers = arg;
     struct peer *peer = peers->ops->peer_context(link);
     if (!peer)
-        return NULL;
+        return 0;
     peer->heard_ns = peers_now_ns(peers);
     if (peer->state == PEER_OPEN)
-        return peers->events.on_data(peers->arg, peer, header);
+        return peers->events.on_data(peers->arg, peer, header, segments);
     peer_drop(peer, STATUS_CORRUPT, "data came before the greeting was over");
-    return NULL;
+    return 0;
 }
 
 static void on_data_done(void *arg, struct mover_peer *link, const struct mover_data_header *header,

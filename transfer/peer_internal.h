@@ -33,8 +33,11 @@ struct peer {
     struct mover_peer *link; /* NULL when FREE or RESTING */
     uint8_t boot_id[16];     /* of the other side: expected of a dialled one, told by the others */
     uint64_t data_bytes_max; /* largest data message both sides take */
-    uint64_t deadline_ns;    /* of the state; OPEN has none */
-    uint64_t heard_ns;       /* when anything last came from it */
+    uint64_t flow_bytes, peer_bytes; /* in flight at most: the smaller limits of both sides */
+    uint64_t bytes_in_flight;        /* data sends not yet over */
+    uint64_t bytes;                  /* moved since it was met */
+    uint64_t deadline_ns;            /* of the state; OPEN has none */
+    uint64_t heard_ns;               /* when anything last came from it */
     uint64_t pinged_ns;
     uint64_t ping_sequence;
     uint32_t retry_ms;
@@ -52,7 +55,8 @@ struct peers_events {
     /* A message of the hand-off, on an OPEN peer; frame is the whole of it as bytes. */
     void (*on_message)(void *arg, struct peer *peer, enum message_id id, const void *message,
                        const void *frame, size_t bytes);
-    void *(*on_data)(void *arg, struct peer *peer, const struct mover_data_header *header);
+    uint32_t (*on_data)(void *arg, struct peer *peer, const struct mover_data_header *header,
+                        struct mover_segment *segments);
     void (*on_data_done)(void *arg, const struct mover_data_header *header, enum status status);
     void (*on_sent)(void *arg, uint64_t cookie, enum status status);
     /* Some times in every deadline. */

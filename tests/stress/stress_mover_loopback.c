@@ -48,7 +48,8 @@ static void on_message(void *arg, struct mover_peer *peer, const void *frame, si
         CHECK(at[i] == at[0]);
 }
 
-static void *on_data(void *arg, struct mover_peer *peer, const struct mover_data_header *header)
+static uint32_t on_data(void *arg, struct mover_peer *peer, const struct mover_data_header *header,
+                        struct mover_segment *segments)
 {
     struct end *end = arg;
     if (random_below(&end->random, 50) == 0 && end->peer == peer) {
@@ -56,7 +57,11 @@ static void *on_data(void *arg, struct mover_peer *peer, const struct mover_data
         end->closes++;
         end->ops->peer_close(peer);
     }
-    return random_below(&end->random, 10) == 0 ? NULL : end->memory[header->first_slot];
+    if (random_below(&end->random, 10) == 0)
+        return 0;
+    segments[0] = (struct mover_segment){end->memory[header->first_slot], 1000};
+    segments[1] = (struct mover_segment){end->memory[header->first_slot] + 1000, SLOT_BYTES - 1000};
+    return 2;
 }
 
 static void on_data_done(void *arg, struct mover_peer *peer, const struct mover_data_header *header,
@@ -119,7 +124,8 @@ static void send_some(struct end *end)
         const struct mover_data_header header = {
             .handoff = end->sends, .first_slot = (uint32_t)slot, .payload_bytes = SLOT_BYTES};
         memset(end->memory[slot], (int)(uint8_t)end->sends, SLOT_BYTES);
-        const enum status status = end->ops->send_data(end->peer, &header, end->memory[slot], slot);
+        const struct mover_segment segment = {end->memory[slot], SLOT_BYTES};
+        const enum status status = end->ops->send_data(end->peer, &header, &segment, 1, slot);
         end->busy[slot] = status == STATUS_OK;
         end->sends += status == STATUS_OK;
     }

@@ -16,9 +16,20 @@ const struct handoff_limits fix_limits = {
     .quarantine_ms = 100,
     .data_bytes_max = 1 << 20,
     .flow_bytes = 4 << 20,
+    .peer_bytes = 8 << 20,
+    .checksum = HANDOFF_CHECKSUM_CRC32C,
 };
 
 /* ---- the pool ---- */
+
+static uint32_t pool_held(void *arg, void *context, uint32_t first_page, uint32_t page_count)
+{
+    const struct fix_job *job = context;
+    (void)arg;
+    cr_assert_eq(first_page, job->first_page);
+    cr_assert_eq(page_count, job->page_count);
+    return job->held;
+}
 
 static enum status pool_reserve(void *arg, uint32_t count)
 {
@@ -74,9 +85,9 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
     struct pair_fix *fix = arg;
     struct fix_job *job = context;
     cr_assert(!job->landed && !job->failed);
-    cr_assert_eq(slot_count, job->page_count);
+    cr_assert_eq(slot_count, job->page_count - job->held);
     job->landed = true;
-    memcpy(job->slots, slots, slot_count * sizeof *slots);
+    memcpy(job->slots + job->held, slots, slot_count * sizeof *slots);
     cr_assert_eq(first->tokens.count, 1u);
     job->first_token = first->tokens.items[0];
     cr_assert_eq(stats->strips, (uint64_t)slot_count * fix->decode.region.layers);
@@ -169,7 +180,7 @@ void fix_init(struct pair_fix *fix, const struct mover_ops *ops, uint32_t layers
 
 void fix_start_decode(struct pair_fix *fix)
 {
-    static const struct handoff_pages pages = {pool_reserve, pool_unreserve, pool_take,
+    static const struct handoff_pages pages = {pool_held, pool_reserve, pool_unreserve, pool_take,
                                                pool_give_back};
     static const struct handoff_receiver_events events = {on_landed, on_failed};
     const char *listen = fix->address[0] ? fix->address : "127.0.0.1:0";
@@ -335,7 +346,7 @@ void fix_check(const struct fix_job *job)
     cr_assert(job->landed);
     cr_assert_eq(job->first_token, 7000 + (int32_t)job->index);
     for (uint32_t layer = 0; layer < region->layers; layer++)
-        for (uint32_t i = 0; i < job->page_count; i++)
+        for (uint32_t i = job->held; i < job->page_count; i++)
             cr_assert(pattern_matches(strip_at(region, layer, job->slots[i]), region->strip_bytes,
                                       seed_of(job->index, i, layer)),
                       "job %u page %u layer %u is not what was sent", job->index, i, layer);
@@ -344,6 +355,6 @@ void fix_check(const struct fix_job *job)
 void fix_release(struct fix_job *job)
 {
     cr_assert(job->landed);
-    pool_give_back(job->fix, job->slots, job->page_count);
+    pool_give_back(job->fix, job->slots + job->held, job->page_count - job->held);
     job->landed = false;
 }

@@ -30,6 +30,7 @@ struct prefill_side {
 struct fix_job {
     struct pair_fix *fix;
     uint32_t index, page_count, first_page;
+    uint32_t held; /* of the first pages: at decode already when the offer comes */
     uint32_t source_slots[FIX_PAGES_MAX];
     uint64_t handoff, ticket;
     struct handoff_out *out;

@@ -43,7 +43,8 @@ static void on_message(void *arg, struct mover_peer *peer, const void *frame, si
         cr_assert_eq(end->ops->send_message(peer, frame, bytes), STATUS_OK);
 }
 
-static void *on_data(void *arg, struct mover_peer *peer, const struct mover_data_header *header)
+static uint32_t on_data(void *arg, struct mover_peer *peer, const struct mover_data_header *header,
+                        struct mover_segment *segments)
 {
     struct mover_end *end = arg;
     const uint32_t index = index_of(end, peer);
@@ -54,9 +55,11 @@ static void *on_data(void *arg, struct mover_peer *peer, const struct mover_data
         end->ops->peer_close(peer);
     }
     if (end->refuse)
-        return NULL;
-    cr_assert(header->first_slot + header->payload_bytes <= ENDS_MEMORY_BYTES);
-    return end->memory + header->first_slot;
+        return 0;
+    const size_t gaps = end->pieces > 1 ? (size_t)(end->pieces - 1) * ENDS_GAP_BYTES : 0;
+    cr_assert(header->first_slot + header->payload_bytes + gaps <= ENDS_MEMORY_BYTES);
+    return mover_end_cut(end->memory + header->first_slot, header->payload_bytes,
+                         end->pieces > 0 ? end->pieces : 1, segments);
 }
 
 static void on_data_done(void *arg, struct mover_peer *peer, const struct mover_data_header *header,
@@ -75,6 +78,17 @@ static void on_sent(void *arg, struct mover_peer *peer, uint64_t cookie, enum st
     end->last_cookie = cookie;
     cr_assert_not(end->cookies_seen >> (cookie & 63) & 1, "on_sent came twice for one cookie");
     end->cookies_seen |= UINT64_C(1) << (cookie & 63);
+}
+
+uint32_t mover_end_cut(uint8_t *at, size_t bytes, uint32_t pieces, struct mover_segment *segments)
+{
+    size_t done = 0;
+    for (uint32_t i = 0; i < pieces; i++) {
+        const size_t end = bytes * (i + 1) / pieces;
+        segments[i] = (struct mover_segment){at + done + (size_t)i * ENDS_GAP_BYTES, end - done};
+        done = end;
+    }
+    return pieces;
 }
 
 void mover_end_create(struct mover_end *end, struct loop *loop, const struct mover_ops *ops,

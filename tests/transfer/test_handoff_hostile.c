@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/transfer/handoff_fixture.h"
+#include "transfer/handoff_internal.h"
 #include "transfer/wire.h"
 
 #define EVERY_MOVER(name)                                                                          \
@@ -67,7 +68,10 @@ static void take(struct stranger *stranger, enum message_id id, const void *mess
         break;
     case MESSAGE_ID_PEER_HELLO: {
         const struct msg_peer_welcome welcome = {
-            .boot_id = {stranger->fix->decode_self.boot_id, 16}, .data_bytes_max = 1 << 20};
+            .boot_id = {stranger->fix->decode_self.boot_id, 16},
+            .data_bytes_max = 1 << 20,
+            .flow_bytes = 1 << 20,
+            .peer_bytes = 1 << 20};
         say(stranger, MESSAGE_ID_PEER_WELCOME, &welcome);
         break;
     }
@@ -136,9 +140,11 @@ static void on_message(void *arg, struct mover_peer *peer, const void *frame, si
     free(message);
 }
 
-static void *on_data(void *arg, struct mover_peer *peer, const struct mover_data_header *header)
+static uint32_t on_data(void *arg, struct mover_peer *peer, const struct mover_data_header *header,
+                        struct mover_segment *segments)
 {
-    return ((struct stranger *)arg)->bytes;
+    segments[0] = (struct mover_segment){((struct stranger *)arg)->bytes, header->payload_bytes};
+    return 1;
 }
 
 static void on_data_done(void *arg, struct mover_peer *peer, const struct mover_data_header *header,
@@ -184,6 +190,7 @@ static struct msg_peer_hello hello_of(const struct pair_fix *fix)
         .identity = fix->prefill_self.identity,
         .expected_boot_id = {fix->decode_self.boot_id, 16},
         .data_bytes_max = 1 << 20,
+        .checksum = HANDOFF_CHECKSUM_CRC32C,
     };
 }
 
@@ -264,13 +271,22 @@ static void hostile_end(struct hostile *hostile)
 static struct mover_data_header header_of(const struct hostile *hostile, uint32_t layer,
                                           uint32_t page)
 {
+    const struct stranger *stranger = &hostile->stranger;
+    const uint32_t first_slot = 0;
+    struct handoff_region region = {stranger->bytes, LAYERS, 1, STRIP_BYTES};
+    const struct strip_identity identity = {hostile->job->handoff, hostile->job->first_page + page,
+                                            stranger->generations + page};
+    const struct strip_box box = {layer, 1, 0, 1};
     return (struct mover_data_header){
         .handoff = hostile->job->handoff,
         .layer = layer,
+        .layer_count = 1,
         .first_page = hostile->job->first_page + page,
         .page_count = 1,
-        .first_slot = hostile->stranger.slots[page],
-        .generation = hostile->stranger.generations[page],
+        .first_slot = stranger->slots[page],
+        .generation = stranger->generations[page],
+        .grant = strip_grant(stranger->slots + page, stranger->generations + page, 1),
+        .checksum = strip_checksum(&region, &identity, &box, &first_slot),
         .payload_bytes = STRIP_BYTES,
     };
 }
@@ -281,8 +297,8 @@ static void send_data(struct hostile *hostile, const struct mover_data_header *h
     const uint32_t sent = stranger->sent;
     if (!stranger->peer)
         return;
-    const enum status status =
-        hostile->fix.ops->send_data(stranger->peer, header, stranger->bytes, 1);
+    const struct mover_segment segment = {stranger->bytes, header->payload_bytes};
+    const enum status status = hostile->fix.ops->send_data(stranger->peer, header, &segment, 1, 1);
     cr_assert(status == STATUS_OK || status == STATUS_CLOSED);
     TURN_UNTIL(hostile->fix.loop, stranger->sent > sent || status != STATUS_OK);
 }
@@ -321,7 +337,7 @@ EVERY_MOVER(data_must_fit_the_grant_in_every_respect)
 {
     struct hostile hostile;
     hostile_init(&hostile, ops);
-    for (int i = 0; i < 14; i++) {
+    for (int i = 0; i < 18; i++) {
         if (i % 7 == 0) { /* before the peer has used up what it is forgiven */
             if (i > 0) {
                 hostile_end(&hostile);
@@ -342,6 +358,8 @@ EVERY_MOVER(data_must_fit_the_grant_in_every_respect)
                             : i == 10 ? UINT32_MAX
                                       : header.first_slot;
         header.generation += i == 11 ? 1 : 0;
+        header.layer_count = i == 14 ? 0 : i == 15 ? LAYERS : i == 16 ? UINT32_MAX : 1;
+        header.grant ^= i == 17 ? 1 : 0;
         header.payload_bytes = i == 12 ? STRIP_BYTES - 1 : i == 13 ? 1 << 20 : header.payload_bytes;
         cr_assert(memcmp(&good, &header, sizeof good) != 0);
         send_data(&hostile, &header);
@@ -477,10 +495,16 @@ EVERY_MOVER(done_without_all_pages_does_not_land)
     hostile_init(&hostile, ops);
     hostile_grant(&hostile);
     const int32_t token = 7000;
+    uint64_t digest = 0;
+    for (uint32_t strip = 0; strip < 5 * LAYERS; strip++) {
+        const struct mover_data_header header = header_of(&hostile, strip / 5, strip % 5);
+        digest += strip_digest(&header);
+    }
     const struct msg_done done = {
         .handoff = hostile.job->handoff,
         .strips = 5 * LAYERS,
         .bytes = 5 * LAYERS * STRIP_BYTES,
+        .digest = digest,
         .first = {.request = 1000 + hostile.job->index, .tokens = {&token, 1}},
     };
     say(&hostile.stranger, MESSAGE_ID_DONE, &done);
@@ -514,7 +538,8 @@ EVERY_MOVER(only_one_peer_may_deliver)
     TURN_UNTIL(hostile.fix.loop, second.acks == 1);
     cr_assert_not(hostile.job->failed);
     const struct mover_data_header header = header_of(&hostile, 0, 0);
-    cr_assert_eq(ops->send_data(second.peer, &header, second.bytes, 1), STATUS_OK);
+    const struct mover_segment segment = {second.bytes, STRIP_BYTES};
+    cr_assert_eq(ops->send_data(second.peer, &header, &segment, 1, 1), STATUS_OK);
     TURN_UNTIL(hostile.fix.loop, second.sent == 1);
     turn_for(hostile.fix.loop, 10);
     cr_assert(region_is_poison(&hostile.fix));
@@ -537,7 +562,8 @@ EVERY_MOVER(nothing_counts_before_the_greeting)
         if (i == 0)
             say(&stranger, MESSAGE_ID_OFFER, &offer);
         else if (i == 1)
-            ops->send_data(stranger.peer, &header, stranger.bytes, 1);
+            ops->send_data(stranger.peer, &header,
+                           &(struct mover_segment){stranger.bytes, header.payload_bytes}, 1, 1);
         else if (i == 2)
             ops->send_message(stranger.peer, "GET / HTTP/1.1", 14);
         /* case 3 says nothing at all */
@@ -698,7 +724,7 @@ EVERY_MOVER(data_to_a_node_that_only_sends_lands_nowhere)
     victim_init(&hostile, ops);
     for (int i = 0; i < 50 && hostile.stranger.closed == 0; i++) {
         const struct mover_data_header header = {
-            .handoff = 99, .page_count = 1, .payload_bytes = STRIP_BYTES};
+            .handoff = 99, .layer_count = 1, .page_count = 1, .payload_bytes = STRIP_BYTES};
         send_data(&hostile, &header);
         turn_for(hostile.fix.loop, 2);
     }

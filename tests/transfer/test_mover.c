@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/transfer/mover_fixture.h"
+#include "transfer/mover_internal.h"
 
 #define EVERY_MOVER(name)                                                                          \
     static void name(const struct mover_ops *ops);                                                 \
@@ -45,21 +46,24 @@ static void pair_close(struct pair *pair)
     loop_destroy(pair->loop);
 }
 
-static enum status send_data(struct mover_end *end, struct mover_peer *peer, const void *data,
+static enum status send_data(struct mover_end *end, struct mover_peer *peer, void *data,
                              size_t bytes, uint32_t place, uint64_t cookie)
 {
     const struct mover_data_header header = {
         .handoff = UINT64_C(0x1122334455667788),
         .layer = 3,
+        .layer_count = 2,
         .first_page = 4,
         .page_count = 5,
         .first_slot = place,
         .generation = 6,
+        .grant = 8,
         .flags = 7,
         .checksum = UINT64_C(0x8877665544332211),
         .payload_bytes = bytes,
     };
-    return end->ops->send_data(peer, &header, data, cookie);
+    const struct mover_segment segment = {data, bytes};
+    return end->ops->send_data(peer, &header, &segment, 1, cookie);
 }
 
 EVERY_MOVER(messages_pass_both_ways_in_order)
@@ -120,13 +124,56 @@ EVERY_MOVER(data_lands_in_place_whatever_its_size)
         cr_assert_eq(pair.server.data_ok, i + 1);
         const struct mover_data_header *header = &pair.server.last_header;
         cr_assert(header->handoff == UINT64_C(0x1122334455667788) && header->layer == 3 &&
-                  header->first_page == 4 && header->page_count == 5 && header->generation == 6 &&
-                  header->flags == 7 && header->checksum == UINT64_C(0x8877665544332211) &&
+                  header->layer_count == 2 && header->grant == 8 && header->first_page == 4 &&
+                  header->page_count == 5 && header->generation == 6 && header->flags == 7 &&
+                  header->checksum == UINT64_C(0x8877665544332211) &&
                   header->payload_bytes == sizes[i]);
         cr_assert(pattern_matches(pair.server.memory + place, sizes[i], i), "%zu bytes", sizes[i]);
         cr_assert_eq(pair.server.memory[place - 1], 0xee);
         cr_assert_eq(pair.server.memory[place + sizes[i]], 0xee);
     }
+    free(source);
+    pair_close(&pair);
+}
+
+/* Gathered from pieces at one end, scattered to others at the other end, by every path of a mover.
+ */
+EVERY_MOVER(data_in_pieces_lands_in_pieces)
+{
+    static const uint32_t pieces[][2] = {{1, 3}, {2, 1}, {7, 5}, {64, 1}, {1, 64}, {64, 64}};
+    static const size_t sizes[] = {64, 5000, 65536, 400000, 1 << 20};
+    struct pair pair;
+    struct mover_segment from[MOVER_SEGMENTS_MAX], to[MOVER_SEGMENTS_MAX];
+    uint8_t *whole = malloc(1 << 20);
+    uint8_t *source = calloc(1, (1 << 20) + 64 * ENDS_GAP_BYTES);
+    uint32_t sent = 0;
+    pair_open(&pair, ops);
+    for (uint32_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        pattern_fill(whole, sizes[i], i);
+        for (uint32_t p = 0; p < sizeof pieces / sizeof pieces[0]; p++) {
+            const struct mover_data_header header = {.first_slot = 8, .payload_bytes = sizes[i]};
+            const struct mover_segment all = {whole, sizes[i]};
+            const uint32_t count = mover_end_cut(source, sizes[i], pieces[p][0], from);
+            mover_segments_copy(from, count, &all, 1);
+            pair.server.pieces = pieces[p][1];
+            memset(pair.server.memory, 0xee, (1 << 20) + 65 * ENDS_GAP_BYTES);
+            cr_assert_eq(ops->send_data(pair.peer, &header, from, count, sent & 63), STATUS_OK);
+            sent++;
+            pair.client.cookies_seen = 0;
+            TURN_UNTIL(pair.loop, pair.client.sent_ok == sent && pair.server.data_ok == sent);
+            uint8_t *at = pair.server.memory + 8;
+            mover_end_cut(at, sizes[i], pieces[p][1], to);
+            for (uint32_t t = 0, done = 0; t < pieces[p][1]; t++) {
+                const uint8_t *after = (const uint8_t *)to[t].data + to[t].bytes;
+                cr_assert(memcmp(to[t].data, whole + done, to[t].bytes) == 0,
+                          "%zu bytes from %u pieces: piece %u of %u", sizes[i], count, t,
+                          pieces[p][1]);
+                cr_assert_eq(*after, 0xee);
+                done += (uint32_t)to[t].bytes;
+            }
+        }
+    }
+    free(whole);
     free(source);
     pair_close(&pair);
 }
