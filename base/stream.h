@@ -31,6 +31,8 @@ struct stream_limits {
 /* Whether an address has the form that stream_listen (listening) or stream_dial takes; no name is
  * looked up. STATUS_INVALID with a sentence that holds the address. */
 enum status stream_address_check(const char *address, bool listening, struct error *error);
+/* Whether its host is one of 127/8, ::1 or localhost, which only this machine reaches. */
+bool stream_address_is_loopback(const char *address);
 
 /* "host:port", "[v6]:port"; port 0 picks one. STATUS_IO with the address and errno in *error. */
 enum status stream_listen(struct loop *loop, const char *address,

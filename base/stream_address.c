@@ -72,6 +72,20 @@ enum status stream_address_check(const char *address, bool listening, struct err
     return split(address, listening, &parts, error);
 }
 
+bool stream_address_is_loopback(const char *address)
+{
+    struct parts parts;
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (split(address, true, &parts, NULL) != STATUS_OK)
+        return false;
+    if (inet_pton(AF_INET, parts.host, &v4) == 1)
+        return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+    if (inet_pton(AF_INET6, parts.host, &v6) == 1)
+        return IN6_IS_ADDR_LOOPBACK(&v6);
+    return strcmp(parts.host, "localhost") == 0;
+}
+
 enum status stream_resolve(const char *address, bool listening, struct addrinfo **list_out,
                            struct error *error)
 {

@@ -46,7 +46,8 @@ int main(int argc, char **argv)
     struct worker_batch batch;
     decode_node_batch(&options, &batch);
     struct error error;
-    if (worker_open(&worker, WORKER_DECODE, &options.common, &batch, &error) != STATUS_OK)
+    if (worker_open(&worker, WORKER_DECODE, &options.common, options.data_address, &batch,
+                    &error) != STATUS_OK)
         return worker_fail(&worker, &error);
     struct decode_node *node = NULL;
     int code;

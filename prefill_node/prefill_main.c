@@ -26,7 +26,7 @@ int main(int argc, char **argv)
     struct worker_batch batch;
     prefill_node_batch(&options, &batch);
     struct error error;
-    if (worker_open(&worker, WORKER_PREFILL, &options, &batch, &error) != STATUS_OK)
+    if (worker_open(&worker, WORKER_PREFILL, &options, NULL, &batch, &error) != STATUS_OK)
         return worker_fail(&worker, &error);
     struct prefill_node *node = NULL;
     int code;

@@ -131,10 +131,11 @@ static enum status check_name(const struct slot *slot, const struct msg_hello *h
 }
 
 /* The first worker decides which weights are served, until all that have them are gone. */
-static enum status check_hello(const struct fleet *fleet, const struct msg_hello *hello,
-                               struct error *error)
+static enum status check_hello(const struct fleet *fleet, const struct slot *newcomer,
+                               const struct msg_hello *hello, struct error *error)
 {
     TRY(fleet_hello_check(&fleet->rules, hello, error));
+    TRY(link_check_boot(newcomer->link, hello->boot_id.data, error));
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct slot *slot = &fleet->slots[i];
         if (!is_live(slot))
@@ -199,7 +200,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
         close_slot(slot, STATUS_INVALID, "a second HELLO came on one link");
         return;
     }
-    if (check_hello(fleet, hello, &error) != STATUS_OK) {
+    if (check_hello(fleet, slot, hello, &error) != STATUS_OK) {
         refuse(slot, hello, &error);
         return;
     }
@@ -356,6 +357,7 @@ enum status fleet_create(struct loop *loop, const char *address, const struct fl
     fleet->arg = arg;
     fleet->limits = link_default_limits;
     fleet->limits.silent_ms = rules->silent_ms;
+    fleet->limits.gate = rules->gate;
     const uint32_t most_ms = rules->silent_ms / HEARTBEATS_IN_SILENCE;
     if (fleet->rules.heartbeat_ms > most_ms)
         fleet->rules.heartbeat_ms = most_ms > 0 ? most_ms : 1;

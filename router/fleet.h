@@ -51,6 +51,7 @@ struct fleet_rules {
     const struct text_info *text; /* of this router's model */
     uint8_t boot_id[16];          /* of this router */
     uint32_t heartbeat_ms, silent_ms;
+    struct gate_self *gate; /* outlives the fleet; NULL: without a secret */
 };
 /* OK when a worker that says this can serve the router's model, else why not. */
 enum status fleet_hello_check(const struct fleet_rules *rules, const struct msg_hello *hello,

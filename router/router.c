@@ -328,13 +328,22 @@ static enum status open_journal(struct router *router, struct error *error)
     return journal_open(&options, &router->journal, error);
 }
 
+static enum status open_gate(struct router *router, struct error *error)
+{
+    const struct router_options *options = &router->options;
+    return gate_self_open(&router->gate, options->secret_file, options->insecure, router->boot_id,
+                          GATE_ROLE_ROUTER, &options->control, 1, error);
+}
+
 static enum status open_doors(struct router *router, struct error *error)
 {
     const struct router_options *options = &router->options;
     struct fleet_rules rules = {.text = text_info(router->text),
                                 .heartbeat_ms = options->heartbeat_ms,
-                                .silent_ms = options->worker_timeout_ms};
+                                .silent_ms = options->worker_timeout_ms,
+                                .gate = &router->gate};
     memcpy(rules.boot_id, router->boot_id, sizeof rules.boot_id);
+    TRY(open_gate(router, error));
     TRY(open_journal(router, error));
     TRY(fleet_create(router->loop, options->control, &rules, &fleet_handlers, router,
                      &router->fleet, error));

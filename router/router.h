@@ -6,6 +6,8 @@
 #ifndef BATON_ROUTER_ROUTER_H
 #define BATON_ROUTER_ROUTER_H
 
+#include <stdbool.h>
+
 #include "base/loop.h"
 #include "model/text/text.h"
 
@@ -20,6 +22,8 @@ struct router_options {
     uint32_t report_wait_ms;
     uint32_t heartbeat_ms, worker_timeout_ms, lease_ms, drain_ms;
     uint64_t journal_bytes, journal_requests;
+    const char *secret_file; /* NULL: workers need not prove anything */
+    bool insecure;           /* fine without a secret, wherever workers connect */
 };
 
 /* Listens on both addresses. text and the options' strings outlive the router. */

@@ -61,6 +61,7 @@ struct router {
     struct request_limits limits;
     uint64_t instance; /* top bits of request ids, drawn at start */
     uint8_t boot_id[16];
+    struct gate_self gate;
 
     struct http_server *http;
     struct fleet *fleet;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/loop.h"
 #include "base/status.h"
+#include "transfer/gate.h"
 #include "transfer/mover.h"
 #include "transfer/wire.h"
 
@@ -28,6 +29,7 @@ struct handoff_self {
     char node[64];
     uint8_t boot_id[16];
     struct msg_identity identity; /* strings must outlive the hand-off objects */
+    struct gate_self *gate;       /* likewise; NULL: without a secret */
 };
 
 /* How the bytes of pages are checked from end to end; both nodes must do the same. */

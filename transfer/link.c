@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -19,11 +20,15 @@ const struct link_limits link_default_limits = {
 enum {
     LINK_ARENA_KEPT_BYTES = 1 << 20, /* a larger arena is given back after its message */
     LINK_SILENCE_CHECKS = 4,         /* a silence is noticed at most a quarter too late */
+    LINK_STRANGERS_MAX = 64,         /* accepted and not yet proven */
 };
 
 struct link {
     struct loop *loop;
-    struct stream *stream; /* NULL once it ended */
+    struct gate gate;
+    struct link_listener *listener; /* of one that was accepted, until it has proven itself */
+    TAILQ_ENTRY(link) entry;        /* among the listener's strangers */
+    struct stream *stream;          /* NULL once it ended */
     struct loop_timer *silence;
     struct link_events events;
     void *arg;
@@ -35,9 +40,12 @@ struct link {
     bool attached, open, inside, closed;
     char peer[64];
 };
+TAILQ_HEAD(link_list, link);
 
 struct link_listener {
     struct loop *loop;
+    struct link_list strangers;
+    uint32_t stranger_count;
     struct stream_listener *listener;
     void (*on_accept)(void *arg, struct link *link);
     void *arg;
@@ -53,9 +61,20 @@ static void link_free(struct link *link)
     free(link);
 }
 
+/* It is no stranger any more, or gone. */
+static void leave_listener(struct link *link)
+{
+    if (!link->listener)
+        return;
+    TAILQ_REMOVE(&link->listener->strangers, link, entry);
+    link->listener->stranger_count--;
+    link->listener = NULL;
+}
+
 /* Tells the owner, once, and lets go. The stream is gone or about to be. */
 static void link_end(struct link *link, enum status status, const char *text)
 {
+    leave_listener(link);
     link->closed = true;
     link->stream = NULL;
     loop_timer_stop(link->silence);
@@ -104,10 +123,67 @@ static void take_reject(struct link *link, const struct msg_reject *reject)
         stream_close(stream);
 }
 
+/* ---- the gate ---- */
+
+/* The conversation begins: the owner hears of the link, inside a callback of the stream. */
+static void link_admit(struct link *link)
+{
+    struct link_listener *listener = link->listener;
+    leave_listener(link);
+    if (!listener) {
+        if (link->events.on_open)
+            link->events.on_open(link->arg);
+        return;
+    }
+    listener->on_accept(listener->arg, link);
+    if (!link->closed && !link->attached) {
+        struct stream *unwanted = link->stream;
+        link->closed = true;
+        link->stream = NULL;
+        stream_close(unwanted);
+    }
+}
+
+/* A crowd of strangers is told of at ever longer intervals. */
+static void link_turn_away(struct link *link, const struct error *error)
+{
+    const uint64_t refused = link->limits.gate->refused;
+    if ((refused & (refused - 1)) == 0)
+        LOG_WARN("%s is turned away (%llu so far): %s", link->peer, (unsigned long long)refused,
+                 error->text);
+    link_fail(link, error->status, error->text);
+}
+
+static void gate_send(struct link *link, const struct gate_reply *reply)
+{
+    /* A link that cannot carry so little is failing, which on_close will tell. */
+    if (reply->id != MESSAGE_ID_COUNT && link_send(link, reply->id, &reply->message) != STATUS_OK)
+        LOG_DEBUG("a proof could not be sent to %s", link->peer);
+}
+
+static void take_at_gate(struct link *link, enum message_id id)
+{
+    struct gate_reply reply;
+    struct error error = {0};
+    if (gate_take(&link->gate, link->limits.gate, id, link->message, &reply, &error) != STATUS_OK) {
+        link_turn_away(link, &error);
+        return;
+    }
+    gate_send(link, &reply);
+    if (link->gate.state == GATE_OPEN)
+        link_admit(link);
+}
+
 static void take_message(struct link *link, enum message_id id)
 {
     if (id == MESSAGE_ID_REJECT)
         take_reject(link, link->message);
+    else if (link->gate.state != GATE_OPEN)
+        take_at_gate(link, id);
+    else if (id == MESSAGE_ID_CHALLENGE && !link->gate.proven)
+        link_fail(link, STATUS_MISMATCH,
+                  "the other side has a cluster secret and this one has none: start both with the "
+                  "same --secret-file");
     else
         link->events.on_message(link->arg, id, link->message);
 }
@@ -139,7 +215,8 @@ static size_t on_data(void *arg, const void *data, size_t bytes)
     size_t taken = 0;
     if (link->closed)
         return bytes;
-    link->silent_checks = 0;
+    if (link->gate.state == GATE_OPEN) /* a stranger has silent_ms in all, whatever it says */
+        link->silent_checks = 0;
     link->inside = true;
     while (!link->closed) {
         const uint8_t *at = (const uint8_t *)data + taken;
@@ -151,6 +228,11 @@ static size_t on_data(void *arg, const void *data, size_t bytes)
             break;
         if (status != STATUS_OK) {
             link_fail(link, status, error.text);
+            break;
+        }
+        if (link->gate.state != GATE_OPEN && !gate_lets_in(&link->gate, &prefix)) {
+            gate_refuse(link->limits.gate, &error);
+            link_turn_away(link, &error);
             break;
         }
         if (bytes - taken - WIRE_PREFIX_BYTES < prefix.payload_bytes)
@@ -189,11 +271,13 @@ static void link_started(struct link *link)
 static void on_open(void *arg)
 {
     struct link *link = arg;
+    struct gate_reply reply;
     link_started(link);
-    if (!link->events.on_open)
-        return;
     link->inside = true;
-    link->events.on_open(link->arg);
+    gate_dial(&link->gate, link->limits.gate, &reply);
+    gate_send(link, &reply);
+    if (link->gate.state == GATE_OPEN)
+        link_admit(link);
     link->inside = false;
     if (link->closed)
         link_free(link);
@@ -256,18 +340,23 @@ enum status link_dial(struct loop *loop, const char *address, const struct link_
 static void on_stream_accept(void *arg, struct stream *stream)
 {
     struct link_listener *listener = arg;
+    if (listener->stranger_count == LINK_STRANGERS_MAX) {
+        LOG_DEBUG("%s is turned away: %d others have not proven themselves yet",
+                  stream_peer(stream), LINK_STRANGERS_MAX);
+        return; /* a stream that nobody attaches to is closed */
+    }
     struct link *link = link_new(listener->loop, &listener->limits);
     link->stream = stream;
     stream_attach(stream, &stream_events, link);
+    link->listener = listener;
+    TAILQ_INSERT_TAIL(&listener->strangers, link, entry);
+    listener->stranger_count++;
     link_started(link);
+    gate_accept(&link->gate, link->limits.gate);
     link->inside = true;
-    listener->on_accept(listener->arg, link);
+    if (link->gate.state == GATE_OPEN)
+        link_admit(link);
     link->inside = false;
-    if (!link->closed && !link->attached) {
-        struct stream *unwanted = link->stream;
-        link->closed = true;
-        stream_close(unwanted);
-    }
     if (link->closed)
         link_free(link);
 }
@@ -281,6 +370,7 @@ enum status link_listen(struct loop *loop, const char *address,
     CHECK(listener != NULL);
     *listener =
         (struct link_listener){.loop = loop, .on_accept = on_accept, .arg = arg, .limits = *limits};
+    TAILQ_INIT(&listener->strangers);
     const struct stream_limits stream_limits = stream_limits_of(limits);
     const enum status status = stream_listen(loop, address, on_stream_accept, listener,
                                              &stream_limits, &listener->listener, error);
@@ -302,6 +392,9 @@ void link_listener_close(struct link_listener *listener)
     if (!listener)
         return;
     stream_listener_close(listener->listener);
+    struct link *link;
+    while ((link = TAILQ_FIRST(&listener->strangers)))
+        link_close(link, STATUS_CLOSED, NULL);
     free(listener);
 }
 
@@ -334,6 +427,11 @@ const char *link_peer(const struct link *link)
     return link->peer;
 }
 
+enum status link_check_boot(const struct link *link, const uint8_t boot_id[16], struct error *error)
+{
+    return gate_check(&link->gate, boot_id, error);
+}
+
 void link_close(struct link *link, enum status status, const char *text)
 {
     if (!link || link->closed)
@@ -341,6 +439,7 @@ void link_close(struct link *link, enum status status, const char *text)
     if (text)
         send_reject(link, status, text);
     struct stream *stream = link->stream;
+    leave_listener(link);
     link->closed = true;
     link->stream = NULL;
     loop_timer_stop(link->silence);

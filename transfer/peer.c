@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/stream.h"
 
 enum {
     RETRY_FIRST_MS = 100,
@@ -155,14 +156,18 @@ static struct peer *record_take(struct peers *peers)
     return NULL;
 }
 
-static enum status peer_dial(struct peer *peer, struct error *error)
+/* A message that cannot go out while greeting ends in the deadline or in on_peer_closed. */
+static void send_greeting(struct peer *peer, enum message_id id, const void *message)
+{
+    const enum status status = peer_send(peer, id, message);
+    if (status != STATUS_OK && status != STATUS_CLOSED)
+        LOG_WARN("no %s could be sent to %s: %s", wire_message_name(id), peer->address,
+                 status_sentence(status));
+}
+
+static void send_hello(struct peer *peer)
 {
     struct peers *peers = peer->peers;
-    TRY(peers->ops->dial(peers->mover, peer->address, &peer->link, error));
-    peers->ops->peer_set_context(peer->link, peer);
-    peer->state = PEER_DIALLED;
-    peer->deadline_ns = after_ms(peers, peers->limits->hello_ms);
-    peer->offences = 0;
     const struct handoff_self *self = peers->self;
     const struct msg_peer_hello hello = {
         .node = wire_str(self->node),
@@ -172,10 +177,36 @@ static enum status peer_dial(struct peer *peer, struct error *error)
         .data_bytes_max = peers->limits->data_bytes_max,
         .checksum = peers->limits->checksum,
     };
-    /* A hello that cannot go out ends in the deadline or in on_peer_closed. */
-    const enum status status = peer_send(peer, MESSAGE_ID_PEER_HELLO, &hello);
-    if (status != STATUS_OK && status != STATUS_CLOSED)
-        LOG_WARN("no hello could be sent to %s: %s", peer->address, status_sentence(status));
+    send_greeting(peer, MESSAGE_ID_PEER_HELLO, &hello);
+}
+
+/* Without a secret, what is not on this host is only dialled when the operator has said so. */
+static enum status address_check(const struct peer *peer, struct error *error)
+{
+    const struct gate_self *gate = peer->peers->self->gate;
+    if (!gate || gate->shut || gate->insecure || stream_address_is_loopback(peer->address))
+        return STATUS_OK;
+    return error_set(error, STATUS_REFUSED,
+                     "%s is not on this host and the cluster has no secret: give all nodes one "
+                     "--secret-file, or --insecure",
+                     peer->address);
+}
+
+static enum status peer_dial(struct peer *peer, struct error *error)
+{
+    struct peers *peers = peer->peers;
+    struct gate_reply reply;
+    TRY(address_check(peer, error));
+    TRY(peers->ops->dial(peers->mover, peer->address, &peer->link, error));
+    peers->ops->peer_set_context(peer->link, peer);
+    peer->state = PEER_DIALLED;
+    peer->deadline_ns = after_ms(peers, peers->limits->hello_ms);
+    peer->offences = 0;
+    gate_dial(&peer->gate, peers->self->gate, &reply);
+    if (reply.id != MESSAGE_ID_COUNT)
+        send_greeting(peer, reply.id, &reply.message);
+    else
+        send_hello(peer);
     return STATUS_OK;
 }
 
@@ -219,6 +250,7 @@ static void on_peer_accepted(void *arg, struct mover_peer *link)
     }
     peer->link = link;
     peer->state = PEER_ACCEPTED;
+    gate_accept(&peer->gate, peers->self->gate);
     peer->deadline_ns = after_ms(peers, peers->limits->hello_ms);
     peers->ops->peer_set_context(link, peer);
 }
@@ -240,13 +272,15 @@ static void peer_opened(struct peer *peer, struct wire_str node, uint64_t data_b
     peers->events.on_open(peers->arg, peer);
 }
 
-static enum status hello_check(const struct peers *peers, const struct msg_peer_hello *hello,
+static enum status hello_check(const struct peer *peer, const struct msg_peer_hello *hello,
                                struct error *error)
 {
+    const struct peers *peers = peer->peers;
     if (hello->boot_id.bytes != 16 || hello->expected_boot_id.bytes != 16 ||
         hello->data_bytes_max == 0)
         return error_set(error, STATUS_CORRUPT,
                          "the hello lacks a boot id of 16 bytes or the size of data messages");
+    TRY(gate_check(&peer->gate, hello->boot_id.data, error));
     if (memcmp(hello->expected_boot_id.data, peers->self->boot_id, 16) != 0) {
         char expected[33];
         char ours[33];
@@ -270,7 +304,7 @@ static void take_hello(struct peer *peer, const struct msg_peer_hello *hello)
     struct peers *peers = peer->peers;
     struct error error = {0};
     wire_str_copy(hello->node, peer->node, sizeof peer->node);
-    const enum status status = hello_check(peers, hello, &error);
+    const enum status status = hello_check(peer, hello, &error);
     if (status != STATUS_OK) {
         send_reject(peer, status, error.text);
         return;
@@ -292,13 +326,15 @@ static void take_hello(struct peer *peer, const struct msg_peer_hello *hello)
 static void take_welcome(struct peer *peer, const struct msg_peer_welcome *welcome)
 {
     if (welcome->boot_id.bytes == 16 && memcmp(welcome->boot_id.data, peer->boot_id, 16) == 0 &&
-        welcome->data_bytes_max > 0 && welcome->flow_bytes > 0 && welcome->peer_bytes > 0) {
+        gate_check(&peer->gate, peer->boot_id, NULL) == STATUS_OK && welcome->data_bytes_max > 0 &&
+        welcome->flow_bytes > 0 && welcome->peer_bytes > 0) {
         peer->flow_bytes = smaller(welcome->flow_bytes, peer->peers->limits->flow_bytes);
         peer->peer_bytes = smaller(welcome->peer_bytes, peer->peers->limits->peer_bytes);
         peer_opened(peer, welcome->node, welcome->data_bytes_max);
-    } else
+    } else {
         peer_drop(peer, STATUS_MISMATCH,
                   "its welcome names another boot id than was expected, or no limits");
+    }
 }
 
 static void take_reject(struct peer *peer, const struct msg_reject *reject)
@@ -308,6 +344,34 @@ static void take_reject(struct peer *peer, const struct msg_reject *reject)
     const int code = -(int)(reject->code <= 64 ? reject->code : 0);
     const bool known = code < 0 && code >= STATUS_INTERNAL;
     peer_drop(peer, known ? (enum status)code : STATUS_REFUSED, text);
+}
+
+/* ---- the gate ---- */
+
+/* It is told why, if it is there to read it. */
+static void turn_away(struct peer *peer, enum status status, const char *text)
+{
+    if (peer->state == PEER_ACCEPTED)
+        send_reject(peer, status, text);
+    else
+        peer_drop(peer, status, text);
+}
+
+static void take_at_gate(struct peer *peer, enum message_id id, const void *message)
+{
+    struct peers *peers = peer->peers;
+    struct gate_reply reply;
+    struct error error = {0};
+    const enum status status =
+        gate_take(&peer->gate, peers->self->gate, id, message, &reply, &error);
+    if (status != STATUS_OK) {
+        turn_away(peer, status, error.text);
+        return;
+    }
+    if (reply.id != MESSAGE_ID_COUNT)
+        send_greeting(peer, reply.id, &reply.message);
+    if (peer->gate.state == GATE_OPEN && peer->state == PEER_DIALLED)
+        send_hello(peer);
 }
 
 /* ---- messages ---- */
@@ -320,6 +384,12 @@ static void take_message(struct peer *peer, enum message_id id, const void *mess
     char text[TEXT_BYTES];
     if (id == MESSAGE_ID_REJECT && (peer->state == PEER_DIALLED || peer->state == PEER_OPEN)) {
         take_reject(peer, message);
+    } else if (peer->gate.state != GATE_OPEN && peer->state != PEER_REFUSED) {
+        take_at_gate(peer, id, message);
+    } else if (peer->state == PEER_ACCEPTED && id == MESSAGE_ID_CHALLENGE) {
+        send_reject(peer, STATUS_MISMATCH,
+                    "the prefill node has a cluster secret and this decode node has none: start "
+                    "both with the same --secret-file");
     } else if (peer->state == PEER_DIALLED && id == MESSAGE_ID_PEER_WELCOME) {
         take_welcome(peer, message);
     } else if (peer->state == PEER_ACCEPTED && id == MESSAGE_ID_PEER_HELLO) {
@@ -353,6 +423,8 @@ static void on_message(void *arg, struct mover_peer *link, const void *frame, si
         (status == STATUS_OK && prefix.payload_bytes != bytes - WIRE_PREFIX_BYTES))
         status =
             error_set(&error, STATUS_CORRUPT, "a message of %zu bytes is not one frame", bytes);
+    if (status == STATUS_OK && peer->state != PEER_REFUSED && !gate_lets_in(&peer->gate, &prefix))
+        status = gate_refuse(peers->self->gate, &error);
     if (status == STATUS_OK)
         status = wire_decode(prefix.type, (const uint8_t *)frame + WIRE_PREFIX_BYTES,
                              prefix.payload_bytes, &peers->arena, &id, peers->message,

@@ -3,8 +3,8 @@
  *
  *   state      means                                            leaves by
  *   FREE       the record is not used                           dial, accept
- *   DIALLED    we dialled and sent PEER_HELLO                   WELCOME, REJECT, deadline
- *   ACCEPTED   they dialled; their PEER_HELLO is awaited        HELLO, deadline
+ *   DIALLED    we dialled: proof of the secret, PEER_HELLO      WELCOME, REJECT, deadline
+ *   ACCEPTED   they dialled; their proof and PEER_HELLO         HELLO, deadline
  *   OPEN       both know who the other is                       loss, silence, offences
  *   REFUSED    we sent REJECT and wait for them to hang up      loss, deadline
  *   RESTING    a dial failed or a link was lost; no connection  the end of the back-off */
@@ -31,6 +31,7 @@ struct peer {
     struct peers *peers;
     enum peer_state state;
     struct mover_peer *link; /* NULL when FREE or RESTING */
+    struct gate gate;        /* of this connection */
     uint8_t boot_id[16];     /* of the other side: expected of a dialled one, told by the others */
     uint64_t data_bytes_max; /* largest data message both sides take */
     uint64_t flow_bytes, peer_bytes; /* in flight at most: the smaller limits of both sides */

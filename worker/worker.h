@@ -29,8 +29,9 @@ struct worker {
     struct page_pool *pages;  /* of the model; any thread */
     struct job_limits limits; /* any thread: fixed at start */
     struct worker_digests digests;
-    struct handoff_self self; /* node name, boot id, identity */
-    double tokens_per_s;      /* measured at load */
+    struct handoff_self self; /* node name, boot id, identity, gate */
+    struct gate_self gate;
+    double tokens_per_s; /* measured at load */
     struct loop *loop;
     struct router_client *routers; /* while worker_run runs */
 };
@@ -41,11 +42,12 @@ struct worker_batch {
     uint32_t measured_rows; /* of one call, when the speed is measured at load */
 };
 
-/* Names the log, opens --notify-fd, loads the model with progress lines, measures it, makes the
- * loop. On failure nothing is left behind but the notify descriptor: pass *error to worker_fail. */
+/* Names the log, opens --notify-fd, reads the secret, loads the model with progress lines, measures
+ * it, makes the loop. listen: where a decode node will listen, else NULL. On failure nothing is
+ * left behind but the notify descriptor: pass *error to worker_fail. */
 enum status worker_open(struct worker *worker, enum worker_role role,
-                        const struct worker_options *options, const struct worker_batch *batch,
-                        struct error *error);
+                        const struct worker_options *options, const char *listen,
+                        const struct worker_batch *batch, struct error *error);
 /* All pages must be free. */
 void worker_close(struct worker *worker);
 /* Logs the sentence, tells it by --notify-fd, gives the exit code 1. */

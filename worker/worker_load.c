@@ -149,13 +149,28 @@ static void fill_facts(struct worker *worker)
         .eos_count = words->eos_count,
     };
     worker_node_name(worker->options, worker->role, worker->self.node);
-    random_os_bytes(worker->self.boot_id, sizeof worker->self.boot_id);
     worker_identity(model_identity(worker->model), info, &worker->digests, &worker->self.identity);
 }
 
+/* The addresses are known before the model is: a forgotten secret is told at once. */
+static enum status open_gate(struct worker *worker, const char *listen, struct error *error)
+{
+    const struct worker_options *o = worker->options;
+    const char *addresses[CONFIG_TEXTS_MAX + 1];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < o->routers.count; i++)
+        addresses[count++] = o->routers.items[i];
+    if (listen)
+        addresses[count++] = listen;
+    random_os_bytes(worker->self.boot_id, sizeof worker->self.boot_id);
+    worker->self.gate = &worker->gate;
+    return gate_self_open(&worker->gate, o->secret_file, o->insecure, worker->self.boot_id,
+                          (uint32_t)worker->role, addresses, count, error);
+}
+
 enum status worker_open(struct worker *worker, enum worker_role role,
-                        const struct worker_options *options, const struct worker_batch *batch,
-                        struct error *error)
+                        const struct worker_options *options, const char *listen,
+                        const struct worker_batch *batch, struct error *error)
 {
     *worker = (struct worker){.role = role, .options = options, .clock = clock_monotonic()};
     worker->notify.fd = -1;
@@ -165,6 +180,7 @@ enum status worker_open(struct worker *worker, enum worker_role role,
     signal(SIGPIPE, SIG_IGN);
     signal(SIGTERM, on_early_signal);
     signal(SIGINT, on_early_signal);
+    TRY(open_gate(worker, listen, error));
     TRY(open_model(worker, batch, error));
     worker->pages = model_pages(worker->model);
     fill_facts(worker);

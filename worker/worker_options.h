@@ -4,6 +4,8 @@
 #ifndef BATON_WORKER_WORKER_OPTIONS_H
 #define BATON_WORKER_WORKER_OPTIONS_H
 
+#include <stdbool.h>
+
 #include "base/config.h"
 #include "transfer/wire.h"
 
@@ -19,6 +21,8 @@ struct worker_options {
     uint32_t page_tokens, context_tokens;
     uint32_t chunk_tokens, max_requests;
     uint32_t notify_fd;
+    const char *secret_file;
+    bool insecure;
 };
 
 /* The rows, with the defaults that differ between the two. */
@@ -90,6 +94,16 @@ struct worker_options {
          .help = "requests held at once, waiting ones included; more are refused",                 \
          .min = 1,                                                                                 \
          .max = WORKER_REQUESTS_MAX},                                                              \
+        {.name = "secret-file",                                                                    \
+         .kind = CONFIG_TEXT,                                                                      \
+         .offset = offsetof(struct worker_options, secret_file),                                   \
+         .choices = "FILE",                                                                        \
+         .help = "the cluster's secret, the same on all nodes; needed for addresses beyond this "  \
+                 "host"},                                                                          \
+        {.name = "insecure",                                                                       \
+         .kind = CONFIG_FLAG,                                                                      \
+         .offset = offsetof(struct worker_options, insecure),                                      \
+         .help = "without a secret, use addresses beyond this host all the same"},                 \
     {                                                                                              \
         .name = "notify-fd", .kind = CONFIG_U32,                                                   \
         .offset = offsetof(struct worker_options, notify_fd), .fallback = "0", .choices = "FD",    \

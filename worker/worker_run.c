@@ -108,6 +108,9 @@ int worker_run(struct worker *worker, const struct worker_node *node, void *arg)
                              worker->options->routers.count, &events, &frame, &worker->routers,
                              &error) != STATUS_OK)
         return worker_fail(worker, &error);
+    struct router_client_limits limits = router_client_default_limits;
+    limits.link.gate = &worker->gate;
+    router_client_set_limits(worker->routers, &limits);
     notify_line(&worker->notify, "STATUS=waiting for a router");
     frame.term = loop_signal_create(worker->loop, SIGTERM, on_signal, &frame);
     frame.interrupt = loop_signal_create(worker->loop, SIGINT, on_signal, &frame);

@@ -15,13 +15,14 @@
 
 #include "base/check.h"
 #include "base/config.h"
+#include "base/secret.h"
 #include "ops/baton/commands.h"
 #include "ops/baton/up_cluster.h"
 
 enum { ROLE_NODES_MAX = CLUSTER_WORKERS_MAX / 2 };
 
 struct up_options {
-    const char *model, *model_name, *http, *workdir, *ready_file;
+    const char *model, *model_name, *http, *workdir, *ready_file, *secret_file;
     uint32_t prefill_count, decode_count, threads, kv_dtype;
     uint32_t context_tokens, chunk_tokens, max_batch;
     uint32_t start_timeout_ms, stop_timeout_ms;
@@ -41,6 +42,8 @@ static const struct config_row up_rows[] = {
     {"model-name", CONFIG_TEXT, OPTION(model_name), NULL, "NAME", "name clients see", 0, 0},
     {"workdir", CONFIG_TEXT, OPTION(workdir), NULL, "DIR",
      "logs and journal (default: a new folder in ~/.local/state/baton)", 0, 0},
+    {"secret-file", CONFIG_TEXT, OPTION(secret_file), NULL, "FILE",
+     "the secret that the processes share (default: one made in the work folder)", 0, 0},
     {"threads", CONFIG_U32, OPTION(threads), "0", "N",
      "compute threads of each worker; 0 divides the CPUs among them", 0, 1024},
     {"kv-dtype", CONFIG_CHOICE, OPTION(kv_dtype), "bf16", "f32|bf16", "type of the KV cache", 0, 0},
@@ -167,6 +170,14 @@ static enum status work_folder_open(const struct up_options *options, char *fold
     return folder_lock(folder, error);
 }
 
+/* One for the life of the folder. */
+static enum status secret_file_make(const char *folder, char path[PATH_MAX], struct error *error)
+{
+    if (snprintf(path, PATH_MAX, "%s/secret", folder) >= PATH_MAX)
+        return error_set(error, STATUS_LIMIT, "the path of %s is too long", folder);
+    return secret_make(path, error);
+}
+
 static uint32_t threads_divide(uint32_t worker_count)
 {
     cpu_set_t set;
@@ -177,10 +188,14 @@ static uint32_t threads_divide(uint32_t worker_count)
 
 static enum status up_run(const struct up_options *options, struct error *error)
 {
-    char bin_folder[PATH_MAX], folder[PATH_MAX];
+    char bin_folder[PATH_MAX], folder[PATH_MAX], secret[PATH_MAX];
     TRY(model_check(options->model, error));
     TRY(bin_folder_find(bin_folder, sizeof bin_folder, error));
     TRY(work_folder_open(options, folder, error));
+    if (options->secret_file)
+        snprintf(secret, sizeof secret, "%s", options->secret_file);
+    else
+        TRY(secret_file_make(folder, secret, error));
     const uint32_t worker_count = options->prefill_count + options->decode_count;
     const struct cluster_options cluster = {
         .model = options->model,
@@ -188,6 +203,7 @@ static enum status up_run(const struct up_options *options, struct error *error)
         .http = options->http,
         .folder = folder,
         .bin_folder = bin_folder,
+        .secret_file = secret,
         .ready_file = options->ready_file,
         .prefill_count = options->prefill_count,
         .decode_count = options->decode_count,

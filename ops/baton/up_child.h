@@ -18,7 +18,7 @@ enum {
     CHILD_NAME_BYTES = 24,
     CHILD_ADDRESS_BYTES = 128,
     CHILD_WORDS_BYTES = 320,
-    CHILD_ARGUMENTS_MAX = 32,
+    CHILD_ARGUMENTS_MAX = 48,
     CHILD_VALUE_BYTES = 32, /* a number as an argument */
     CHILD_VALUES_MAX = 8,
 };

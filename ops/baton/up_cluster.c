@@ -385,6 +385,7 @@ static enum status member_add(struct cluster *cluster, const char *name, const c
     TRY(child_init(&member->child, cluster->loop, name, program, cluster->options->folder, on_news,
                    member, error));
     child_add_option(&member->child, "--model", cluster->options->model);
+    child_add_option(&member->child, "--secret-file", cluster->options->secret_file);
     member->cluster = cluster;
     member->timer = loop_timer_create(cluster->loop, on_member_timer, member);
     cluster->member_count++;

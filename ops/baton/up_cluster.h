@@ -20,6 +20,7 @@ struct cluster_options {
     const char *http;
     const char *folder;     /* existing; logs and the router's journal */
     const char *bin_folder; /* where the daemons are */
+    const char *secret_file;
     const char *ready_file; /* NULL: none */
     uint32_t prefill_count; /* 0: decode nodes read prompts themselves */
     uint32_t decode_count;

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -66,6 +67,11 @@ class Cluster:
 
     def pids(self):
         return json.loads(self.ready_file.read_text())["pids"]
+
+    def control(self):
+        """Where workers connect, as the router said when it began."""
+        found = re.search(r"workers on port (\d+)", (self.work / "router.log").read_text())
+        return f"127.0.0.1:{found.group(1)}"
 
     def kill(self, name):
         """kill -9; the pid, to wait for its successor with wait_back."""

@@ -4,7 +4,7 @@ import socket
 import tempfile
 import unittest
 
-from cluster import tiny_model
+from cluster import Cluster, tiny_model
 from processes import BATON, BIN, run
 
 ROUTER, PREFILL, DECODE = BIN / "baton-router", BIN / "baton-prefill", BIN / "baton-decode"
@@ -93,6 +93,46 @@ class StartTest(unittest.TestCase):
         result = run(PREFILL, "--model", tiny_model(), "--threads", "many")
         self.assertEqual(result.returncode, 2)
         self.assertIn("many", result.stderr)
+
+    def test_addresses_beyond_this_host_need_a_secret(self):
+        beyond = ((ROUTER, "--control"), (PREFILL, "--router"), (DECODE, "--router"),
+                  (DECODE, "--data"))
+        for program, option in beyond:
+            with self.subTest(program=program.name, option=option):
+                result = run(*self.with_state([program]), "--model", tiny_model(), option,
+                             "192.0.2.7:7700")
+                self.assert_sentence(result, "192.0.2.7:7700", "--secret-file", "--insecure")
+
+    def test_bad_secret_files(self):
+        secret = self.folder / "secret"
+        for content, word in ((b"too short\n", "9 bytes"), (b"x" * 5000, "4096")):
+            secret.write_bytes(content)
+            for name, command in DAEMONS:
+                with self.subTest(program=name, content=content[:10]):
+                    result = run(*self.with_state(command), "--model", tiny_model(),
+                                 "--secret-file", secret)
+                    self.assert_sentence(result, str(secret), word)
+        for name, command in DAEMONS:
+            result = run(*self.with_state(command), "--model", tiny_model(), "--secret-file",
+                         self.folder / "none")
+            self.assert_sentence(result, "none", "No such file")
+
+    def test_worker_with_another_secret(self):
+        """Turned away in words, counted, and the cluster goes on."""
+        cluster = Cluster()
+        self.addCleanup(cluster.close)
+        made = cluster.work / "secret"
+        self.assertEqual(made.stat().st_mode & 0o7777, 0o600)
+        address = cluster.control()
+        secret = self.folder / "secret"
+        secret.write_text("another secret of this kind\n")
+        secret.chmod(0o600)
+        for options in ((), ("--secret-file", secret)):
+            with self.subTest(options=options):
+                result = run(PREFILL, "--model", tiny_model(), "--router", address, *options)
+                self.assert_sentence(result, "no router takes this worker", "--secret-file")
+        self.assertGreaterEqual(cluster.client.metric("baton_links_unproven_total"), 1)
+        self.assertEqual(cluster.client.chat("Hello", max_tokens=3).status, 200)
 
     def test_help_and_version(self):
         for command in (ROUTER, PREFILL, DECODE):

@@ -120,6 +120,8 @@ class UpTest(unittest.TestCase):
         self.assertEqual(value(router, "--model-name"), "relay")
         self.assertEqual(value(router, "--http"), "127.0.0.1:0")
         self.assertEqual(value(router, "--control"), "127.0.0.1:0")
+        for argv in (router, prefill, decode):
+            self.assertEqual(value(argv, "--secret-file"), str(up.work / "secret"))
         for worker in (prefill, decode):
             self.assertEqual(value(worker, "--router"), "127.0.0.1:17700")
             self.assertEqual(value(worker, "--threads"), "3")
@@ -130,6 +132,20 @@ class UpTest(unittest.TestCase):
         self.assertEqual(value(decode, "--max-batch"), "7")
         self.assertEqual(value(decode, "--data"), "127.0.0.1:0")
         self.assertNotIn("--max-batch", prefill)
+
+    def test_secret_is_made_once_or_given(self):
+        up = self.start()
+        up.wait_ready(3)
+        secret = up.work / "secret"
+        self.assertEqual(secret.stat().st_mode & 0o7777, 0o600)
+        content = secret.read_bytes()
+        self.assertEqual(len(content), 65)
+        up.stop()
+        again = self.start("--secret-file", str(secret))
+        again.wait_ready(3)
+        self.assertEqual(secret.read_bytes(), content)
+        argv = again.argv("router")[-1]
+        self.assertEqual(argv[argv.index("--secret-file") + 1], str(secret))
 
     def test_colocated_has_no_prefill(self):
         up = self.start("--prefill", "0")

@@ -331,3 +331,150 @@ Test(link, nobody_there_is_told_by_on_close)
     cr_assert(strstr(pair.client.text, "127.0.0.1"), "%s", pair.client.text);
     pair_free(&pair);
 }
+
+/* ---- with a secret ---- */
+
+static const uint8_t client_boot[16] = {1}, server_boot[16] = {2};
+
+static void gates_init(struct gate_self *server, struct gate_self *client, const char *server_says,
+                       const char *client_says)
+{
+    struct secret secret = {.count = 16};
+    if (server_says)
+        memcpy(secret.bytes, server_says, 16);
+    gate_self_init(server, server_says ? &secret : NULL, server_boot, GATE_ROLE_ROUTER);
+    if (client_says)
+        memcpy(secret.bytes, client_says, 16);
+    gate_self_init(client, client_says ? &secret : NULL, client_boot, WORKER_DECODE);
+}
+
+static void gated_dial(struct pair *pair, struct gate_self *server, struct gate_self *client)
+{
+    struct error error;
+    struct link_limits limits = pair->limits;
+    pair->limits.gate = server;
+    limits.gate = client;
+    pair_listen(pair);
+    cr_assert_eq(link_dial(pair->loop, pair->address, &end_events, &pair->client, &limits,
+                           &pair->client.link, &error),
+                 STATUS_OK, "%s", error.text);
+}
+
+Test(link, a_shared_secret_opens_it_before_anybody_hears_of_it)
+{
+    struct pair pair;
+    struct gate_self server, client;
+    pair_init(&pair);
+    gates_init(&server, &client, "one secret of 16", "one secret of 16");
+    gated_dial(&pair, &server, &client);
+    TURN_UNTIL(pair.loop, pair.client.opened && pair.accepted);
+    cr_assert_eq(pair.server.messages + pair.client.messages, 0);
+    cr_assert_eq(send_ack(pair.client.link, 7), STATUS_OK);
+    cr_assert_eq(send_ack(pair.server.link, 8), STATUS_OK);
+    TURN_UNTIL(pair.loop, pair.server.last == 7 && pair.client.last == 8);
+    cr_expect_eq(link_check_boot(pair.server.link, client_boot, NULL), STATUS_OK);
+    cr_expect_eq(link_check_boot(pair.server.link, server_boot, NULL), STATUS_MISMATCH);
+    pair_free(&pair);
+}
+
+/* Every way in which one side lacks it: both ends are told, nobody is accepted. */
+Test(link, no_secret_or_another_one_is_refused_in_words)
+{
+    static const char *const one = "one secret of 16", *const two = "two secret of 16";
+    const struct {
+        const char *server, *client;
+        uint64_t by_server, by_client;
+    } rows[] = {{one, two, 0, 1}, {one, NULL, 1, 0}, {NULL, one, 0, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct pair pair;
+        struct gate_self server, client;
+        pair_init(&pair);
+        gates_init(&server, &client, rows[i].server, rows[i].client);
+        gated_dial(&pair, &server, &client);
+        TURN_UNTIL(pair.loop, pair.client.opened || pair.client.closed);
+        if (pair.client.opened) /* it has nothing to prove and speaks at once */
+            cr_assert_eq(send_ack(pair.client.link, 1), STATUS_OK);
+        TURN_UNTIL(pair.loop, pair.client.closed);
+        cr_expect_eq(pair.client.status, STATUS_MISMATCH);
+        cr_expect_not_null(strstr(pair.client.text, "--secret-file"), "%s", pair.client.text);
+        cr_expect_eq(pair.accepted, rows[i].server ? 0 : 1);
+        cr_expect_eq(pair.server.messages, 0);
+        cr_expect_eq(server.refused, rows[i].by_server);
+        cr_expect_eq(client.refused, rows[i].by_client);
+        pair_free(&pair);
+    }
+}
+
+/* However much or little a stranger says, it is gone after silent_ms and nobody heard of it. */
+Test(link, a_stranger_has_little_time_and_little_room)
+{
+    struct pair pair;
+    struct gate_self server, client;
+    pair_init(&pair);
+    pair.limits.silent_ms = 100;
+    gates_init(&server, &client, "one secret of 16", NULL);
+    pair.limits.gate = &server;
+    pair_listen(&pair);
+    struct raw raw = {0};
+    const struct stream_limits limits = {1 << 20, 64 << 20, 3000};
+    struct error error;
+    cr_assert_eq(
+        stream_dial(pair.loop, pair.address, &raw_events, &raw, &limits, &raw.stream, &error),
+        STATUS_OK, "%s", error.text);
+    TURN_UNTIL(pair.loop, raw.opened);
+    uint8_t frame[WIRE_PREFIX_BYTES] = "BAT1";
+    store_le16(frame + 4, WIRE_MAJOR);
+    store_le32(frame + 8, 7); /* a challenge whose payload comes byte by byte */
+    store_le32(frame + 12, 500);
+    cr_assert_eq(stream_send(raw.stream, frame, sizeof frame), STATUS_OK);
+    while (!raw.closed) {
+        stream_send(raw.stream, "", 1);
+        loop_run_once(pair.loop, 1);
+    }
+    /* A frame as large as the limit of friends is not waited for. */
+    struct raw large = {0};
+    cr_assert_eq(
+        stream_dial(pair.loop, pair.address, &raw_events, &large, &limits, &large.stream, &error),
+        STATUS_OK, "%s", error.text);
+    TURN_UNTIL(pair.loop, large.opened);
+    store_le32(frame + 12, 1 << 20);
+    cr_assert_eq(stream_send(large.stream, frame, sizeof frame), STATUS_OK);
+    TURN_UNTIL(pair.loop, large.closed);
+    cr_expect_eq(server.refused, 1);
+    cr_expect_eq(pair.accepted, 0);
+    buffer_free(&raw.heard);
+    buffer_free(&large.heard);
+    pair_free(&pair);
+}
+
+static uint32_t closed_count(const struct raw *raws, uint32_t count)
+{
+    uint32_t closed = 0;
+    for (uint32_t i = 0; i < count; i++)
+        closed += raws[i].closed;
+    return closed;
+}
+
+Test(link, strangers_in_a_crowd_end_with_the_listener)
+{
+    enum { CROWD = 100 };
+    struct pair pair;
+    struct gate_self server, client;
+    pair_init(&pair);
+    gates_init(&server, &client, "one secret of 16", "one secret of 16");
+    pair.limits.gate = &server;
+    pair_listen(&pair);
+    static struct raw raws[CROWD];
+    const struct stream_limits limits = {1 << 20, 64 << 20, 3000};
+    struct error error;
+    for (int i = 0; i < CROWD; i++)
+        cr_assert_eq(stream_dial(pair.loop, pair.address, &raw_events, &raws[i], &limits,
+                                 &raws[i].stream, &error),
+                     STATUS_OK, "%s", error.text);
+    TURN_UNTIL(pair.loop, closed_count(raws, CROWD) == CROWD - 64);
+    link_listener_close(pair.listener);
+    pair.listener = NULL;
+    TURN_UNTIL(pair.loop, closed_count(raws, CROWD) == CROWD);
+    cr_expect_eq(pair.accepted, 0);
+    pair_free(&pair);
+}
