@@ -80,3 +80,29 @@ Test(hash, both_ways_to_crc32c_agree)
                      crc32c_portable(state, data + first, bytes));
     }
 }
+
+/* Lengths around the blocks of three streams, against the one way that has none. */
+Test(hash, long_crc32c_agrees_with_the_table)
+{
+    if (!crc32c_has_instruction())
+        cr_skip_test("this CPU has no CRC32 instruction");
+    enum { BYTES = 40000 };
+    static uint8_t data[BYTES];
+    struct random random;
+    random_init(&random, 18);
+    for (size_t i = 0; i < BYTES; i += 8)
+        store_le64(data + i, random_next(&random));
+    static const size_t edges[] = {767, 768, 769, 1536, 12287, 12288, 12289, 13056, 24576, 37632};
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++)
+        for (size_t first = 0; first < 9; first++)
+            cr_assert_eq(crc32c_instruction(7, data + first, edges[i]),
+                         crc32c_portable(7, data + first, edges[i]), "%zu bytes from %zu", edges[i],
+                         first);
+    for (int round = 0; round < 300; round++) {
+        const size_t first = random_below(&random, 64);
+        const size_t bytes = random_below(&random, BYTES - first);
+        const uint32_t state = (uint32_t)random_next(&random);
+        cr_assert_eq(crc32c_instruction(state, data + first, bytes),
+                     crc32c_portable(state, data + first, bytes));
+    }
+}
