@@ -198,9 +198,12 @@ static void take_frame(struct link *link, const struct wire_prefix *prefix, cons
         wire_arena_init(&link->arena, arena_bytes);
     }
     enum message_id id;
-    const enum status status =
-        wire_decode(prefix->type, payload, prefix->payload_bytes, &link->arena, &id, link->message,
-                    wire_message_bytes_max(), &error);
+    enum status status =
+        wire_frame_check((const uint8_t *)payload - WIRE_PREFIX_BYTES,
+                         WIRE_PREFIX_BYTES + (size_t)prefix->payload_bytes, &error);
+    if (status == STATUS_OK)
+        status = wire_decode(prefix->type, payload, prefix->payload_bytes, &link->arena, &id,
+                             link->message, wire_message_bytes_max(), &error);
     if (status == STATUS_OK)
         take_message(link, id);
     else

@@ -423,6 +423,8 @@ static void on_message(void *arg, struct mover_peer *link, const void *frame, si
         (status == STATUS_OK && prefix.payload_bytes != bytes - WIRE_PREFIX_BYTES))
         status =
             error_set(&error, STATUS_CORRUPT, "a message of %zu bytes is not one frame", bytes);
+    if (status == STATUS_OK)
+        status = wire_frame_check(frame, bytes, &error);
     if (status == STATUS_OK && peer->state != PEER_REFUSED && !gate_lets_in(&peer->gate, &prefix))
         status = gate_refuse(peers->self->gate, &error);
     if (status == STATUS_OK)

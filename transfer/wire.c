@@ -154,6 +154,7 @@ enum status wire_encode(enum message_id id, const void *message, struct buffer *
     store_le16(prefix + 6, WIRE_MINOR);
     store_le32(prefix + 8, table->type);
     store_le32(prefix + 12, 0);
+    store_le32(prefix + WIRE_CRC_AT, 0);
     buffer_add(out, prefix, sizeof prefix);
 
     msgpack_packer packer;
@@ -169,6 +170,8 @@ enum status wire_encode(enum message_id id, const void *message, struct buffer *
         return status;
     }
     store_le32(out->data + start + 12, (uint32_t)payload);
+    store_le32(out->data + start + WIRE_CRC_AT,
+               wire_frame_crc(out->data + start, out->size - start));
     return STATUS_OK;
 }
 

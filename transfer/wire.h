@@ -15,9 +15,10 @@
 
 enum {
     WIRE_MAGIC = 0x31544142, /* "BAT1" in memory order */
-    WIRE_MAJOR = 1,          /* another major is refused with a sentence */
+    WIRE_MAJOR = 2,          /* another major is refused with a sentence */
     WIRE_MINOR = 0,          /* another minor is fine: unknown keys are skipped */
-    WIRE_PREFIX_BYTES = 16,  /* magic u32, major u16, minor u16, type u32, payload bytes u32 */
+    WIRE_PREFIX_BYTES = 20,  /* magic u32, major u16, minor u16, type u32, payload bytes u32, crc */
+    WIRE_CRC_AT = 16,        /* CRC-32C of the frame without these four bytes */
     WIRE_FRAME_BYTES_MAX = 32 << 20,
 };
 
@@ -119,6 +120,10 @@ size_t wire_arena_bytes(size_t payload_bytes);
  * another major, LIMIT for a payload over frame_bytes_max: each with a sentence. */
 enum status wire_prefix_read(const void *data, size_t bytes, size_t frame_bytes_max,
                              struct wire_prefix *out, struct error *error);
+
+/* CORRUPT when a whole frame is not what its writer made: a bit that flips on the way, or a stream
+ * that lost its place, must not become another token. */
+enum status wire_frame_check(const void *frame, size_t bytes, struct error *error);
 
 /* Appends one whole frame. The message struct must be that of the id; its counts and values are
  * checked against the same limits (LIMIT with the field's name; nothing is appended then). */

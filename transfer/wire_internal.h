@@ -36,6 +36,7 @@ struct wire_message {
     uint32_t field_count;
 };
 
+uint32_t wire_frame_crc(const void *frame, size_t bytes);
 /* Aborts on an id out of range. */
 const struct wire_message *wire_message(enum message_id id);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 /* The ids by their lower-case names, for fields that hold another message. */
 #define FIELD(key, kind, field, limit)
@@ -135,10 +136,27 @@ size_t wire_arena_bytes(size_t payload_bytes)
     return 4 * payload_bytes + list_bytes + 64;
 }
 
+uint32_t wire_frame_crc(const void *frame, size_t bytes)
+{
+    const uint32_t crc = crc32c(0, frame, WIRE_CRC_AT);
+    return crc32c(crc, (const uint8_t *)frame + WIRE_PREFIX_BYTES, bytes - WIRE_PREFIX_BYTES);
+}
+
+enum status wire_frame_check(const void *frame, size_t bytes, struct error *error)
+{
+    const uint32_t said = load_le32((const uint8_t *)frame + WIRE_CRC_AT);
+    const uint32_t found = wire_frame_crc(frame, bytes);
+    if (said == found)
+        return STATUS_OK;
+    return error_set(error, STATUS_CORRUPT,
+                     "a frame of %zu bytes has the checksum %08x, its prefix says %08x", bytes,
+                     found, said);
+}
+
 enum status wire_prefix_read(const void *data, size_t bytes, size_t frame_bytes_max,
                              struct wire_prefix *out, struct error *error)
 {
-    /* A wrong magic is told as soon as it shows: a stranger may never send 16 bytes. */
+    /* What is wrong is told as soon as it shows: a stranger may never send a whole prefix. */
     const uint8_t *p = data;
     uint8_t magic[4];
     store_le32(magic, WIRE_MAGIC);
@@ -147,15 +165,15 @@ enum status wire_prefix_read(const void *data, size_t bytes, size_t frame_bytes_
                          "what came is not a Baton frame: it begins with "
                          "0x%02x, not with \"BAT1\"",
                          p[0]);
+    if (bytes >= 8 && load_le16(p + 4) != WIRE_MAJOR)
+        return error_set(error, STATUS_MISMATCH,
+                         "the other side speaks protocol %u.%u, this one %u.%u: run the same major "
+                         "version on both",
+                         load_le16(p + 4), load_le16(p + 6), WIRE_MAJOR, WIRE_MINOR);
     if (bytes < WIRE_PREFIX_BYTES)
         return STATUS_AGAIN;
     const struct wire_prefix prefix = {load_le16(p + 4), load_le16(p + 6), load_le32(p + 8),
                                        load_le32(p + 12)};
-    if (prefix.major != WIRE_MAJOR)
-        return error_set(error, STATUS_MISMATCH,
-                         "the other side speaks protocol %u.%u, this one %u.%u: run the same major "
-                         "version on both",
-                         prefix.major, prefix.minor, WIRE_MAJOR, WIRE_MINOR);
     if (prefix.payload_bytes > frame_bytes_max)
         return error_set(error, STATUS_LIMIT, "a frame announces %u bytes, the limit is %zu",
                          prefix.payload_bytes, frame_bytes_max);

@@ -6,6 +6,7 @@
 
 #include "base/stream.h"
 #include "transfer/link.h"
+#include "transfer/wire_internal.h"
 #include "tests/transfer/turn_loop.h"
 
 /* One end of a link and what happened to it. */
@@ -241,6 +242,7 @@ static void bad_bytes(const void *data, size_t bytes, enum status status, const 
     pair_free(&pair);
 }
 
+/* A prefix whose checksum is right for a frame without payload. */
 static size_t frame(uint8_t *out, uint16_t major, uint32_t type, uint32_t payload_bytes)
 {
     store_le32(out, WIRE_MAGIC);
@@ -248,6 +250,7 @@ static size_t frame(uint8_t *out, uint16_t major, uint32_t type, uint32_t payloa
     store_le16(out + 6, 0);
     store_le32(out + 8, type);
     store_le32(out + 12, payload_bytes);
+    store_le32(out + WIRE_CRC_AT, wire_frame_crc(out, WIRE_PREFIX_BYTES));
     return WIRE_PREFIX_BYTES;
 }
 
@@ -255,12 +258,15 @@ Test(link, a_bad_frame_closes_the_link_with_a_reason)
 {
     uint8_t bytes[64];
     bad_bytes("GET / HTTP/1.1\r\n\r\n", 18, STATUS_CORRUPT, "not a Baton frame");
-    bad_bytes(bytes, frame(bytes, 1, 6, 1001), STATUS_LIMIT, "announces 1001 bytes");
-    bad_bytes(bytes, frame(bytes, 1, 6, UINT32_MAX), STATUS_LIMIT, "the limit is 1000");
+    bad_bytes(bytes, frame(bytes, WIRE_MAJOR, 6, 1001), STATUS_LIMIT, "announces 1001 bytes");
+    bad_bytes(bytes, frame(bytes, WIRE_MAJOR, 6, UINT32_MAX), STATUS_LIMIT, "the limit is 1000");
     bad_bytes(bytes, frame(bytes, 7, 6, 0), STATUS_MISMATCH, "protocol 7.0");
-    bad_bytes(bytes, frame(bytes, 1, 777, 0), STATUS_UNSUPPORTED, "type 777");
-    const size_t prefix = frame(bytes, 1, 6, 1);
+    bad_bytes(bytes, frame(bytes, WIRE_MAJOR, 777, 0), STATUS_UNSUPPORTED, "type 777");
+    bad_bytes(bytes, frame(bytes, 1, 6, 0), STATUS_MISMATCH, "protocol 1.0");
+    const size_t prefix = frame(bytes, WIRE_MAJOR, 6, 1);
     bytes[prefix] = 0xc1;
+    bad_bytes(bytes, prefix + 1, STATUS_CORRUPT, "checksum");
+    store_le32(bytes + WIRE_CRC_AT, wire_frame_crc(bytes, prefix + 1));
     bad_bytes(bytes, prefix + 1, STATUS_CORRUPT, "heartbeat_ack");
 }
 
@@ -306,7 +312,7 @@ Test(link, the_output_bound_and_field_limits_hold)
     uint32_t sent = 0;
     while (send_ack(pair.client.link, sent + 1) == STATUS_OK)
         sent++;
-    cr_assert_eq(send_ack(pair.client.link, 1), STATUS_LIMIT);
+    cr_assert_eq(send_ack(pair.client.link, sent + 1), STATUS_LIMIT);
     cr_assert(sent > 10 && sent <= 4096 / WIRE_PREFIX_BYTES);
     const struct msg_cancel cancel = {.attempt = 70000};
     cr_assert_eq(link_send(pair.client.link, MESSAGE_ID_CANCEL, &cancel), STATUS_LIMIT);
