@@ -183,7 +183,7 @@ static void run_step(struct decode_engine *engine)
     struct error error;
     const uint64_t start_ns = clock_now_ns(worker->clock);
     const enum status status =
-        model_forward(worker->model, engine->sequences, count, NULL, &logits, &error);
+        worker_forward(worker, engine->sequences, count, NULL, &logits, &error);
     const uint64_t end_ns = clock_now_ns(worker->clock);
     if (status == STATUS_OK) {
         move_on(engine, start_ns, end_ns, logits);

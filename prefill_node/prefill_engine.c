@@ -192,8 +192,8 @@ static void run_chunk(struct prefill_engine *engine)
     const float *logits = NULL;
     struct error error;
     const uint64_t start_ns = clock_now_ns(worker->clock);
-    const enum status status = model_forward(worker->model, engine->sequences, engine->part_count,
-                                             &hooks, &logits, &error);
+    const enum status status =
+        worker_forward(worker, engine->sequences, engine->part_count, &hooks, &logits, &error);
     if (status != STATUS_OK) {
         LOG_ERROR("a chunk of %" PRIu32 " prompts failed: %s", engine->part_count, error.text);
         for (uint32_t i = 0; i < engine->part_count; i++)

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "router/router_internal.h"
+#include "transfer/fault.h"
 
 enum {
     JOURNAL_QUEUE_RECORDS = 16384,
@@ -37,7 +38,7 @@ static void on_tokens(struct router *router, worker_handle worker, const struct 
     for (uint32_t i = 0; i < tokens->steps.count; i++) {
         const struct msg_step *step = &tokens->steps.items[i];
         struct session *session = find(router, step->request, step->attempt, step->choice);
-        if (!session)
+        if (!session || fault_at(FAULT_TOKEN_IN) == FAULT_DROP)
             continue;
         const struct request_event event = {.kind = EVENT_TOKENS, .worker = worker, .step = step};
         session_feed(session, &event);

@@ -12,10 +12,13 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "router/router.h"
+#include "transfer/fault.h"
 
 struct options {
     const char *model;
     uint32_t notify_fd;
+    const char *fault;
+    bool enable_fault_injection;
     struct router_options router;
 };
 
@@ -72,6 +75,10 @@ static const struct config_row rows[] = {
      "largest size of the journal file", 1 << 16, 1e13},
     {"journal-requests", CONFIG_U64, ROUTER_AT(journal_requests), "200000", "N",
      "requests kept in the journal", 1, 1e12},
+    {"fault", CONFIG_TEXT, AT(fault), NULL, "POINT[:N[+]]:ACTION,...",
+     "faults to inject, for tests; a wrong one lists those there are", 0, 0},
+    {"enable-fault-injection", CONFIG_FLAG, AT(enable_fault_injection), NULL, NULL,
+     "inject the faults of --fault", 0, 0},
     {"notify-fd", CONFIG_U32, AT(notify_fd), "0", "FD",
      "descriptor that is told HTTP=, CONTROL=, READY=1 or FAILED=; 0: none", 0, 65535},
 };
@@ -205,6 +212,8 @@ int main(int argc, char **argv)
         fail(&options, &error);
         return 2;
     }
+    if (fault_arm(options.fault, options.enable_fault_injection, &error) != STATUS_OK)
+        return fail(&options, &error);
     struct text *text;
     if (text_open(options.model, &text, &error) != STATUS_OK)
         return fail(&options, &error);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "router/router_internal.h"
+#include "transfer/fault.h"
 
 /* Bits of a request id that count requests of one router instance. */
 enum { ID_COUNTER_BITS = 40 };
@@ -109,14 +110,27 @@ static void fill_job(struct session *session, struct msg_job *job)
     };
 }
 
+/* To the decode or the prefill node of the request. */
+static enum status dispatch(struct session *session, worker_handle worker, enum message_id id,
+                            const void *message)
+{
+    switch (fault_at(FAULT_DISPATCH)) {
+    case FAULT_DROP:
+        return STATUS_OK;
+    case FAULT_REFUSE:
+        return STATUS_REFUSED;
+    default:
+        return fleet_send(session->router->fleet, worker, id, message);
+    }
+}
+
 /* What a worker is told before anything of the request may come back from it. */
 static enum status send_reserve(struct session *session)
 {
     struct msg_reserve reserve = {.local = session->request.prefill == 0,
                                   .lease_ms = session->router->options.lease_ms};
     fill_job(session, &reserve.job);
-    return fleet_send(session->router->fleet, session->request.decode, MESSAGE_ID_RESERVE,
-                      &reserve);
+    return dispatch(session, session->request.decode, MESSAGE_ID_RESERVE, &reserve);
 }
 
 static enum status send_prefill(struct session *session, const struct msg_reserved *reserved)
@@ -131,8 +145,7 @@ static enum status send_prefill(struct session *session, const struct msg_reserv
         prefill.address = reserved->address;
         prefill.cached_tokens = reserved->cached_tokens;
     }
-    return fleet_send(session->router->fleet, session->request.prefill, MESSAGE_ID_PREFILL,
-                      &prefill);
+    return dispatch(session, session->request.prefill, MESSAGE_ID_PREFILL, &prefill);
 }
 
 static void send_cancel(struct session *session, const struct request_action *action)

@@ -9,6 +9,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/stream.h"
+#include "transfer/fault.h"
+#include "transfer/wire_internal.h"
 
 const struct link_limits link_default_limits = {
     .connect_ms = 3000,
@@ -188,10 +190,18 @@ static void take_message(struct link *link, enum message_id id)
         link->events.on_message(link->arg, id, link->message);
 }
 
+/* What requests are made of: not the greeting, heartbeats or ends. */
+static bool is_work(uint32_t type)
+{
+    return type >= wire_message(MESSAGE_ID_RESERVE)->type;
+}
+
 /* Decodes one frame and hands it on. */
 static void take_frame(struct link *link, const struct wire_prefix *prefix, const void *payload)
 {
     struct error error = {0};
+    if (is_work(prefix->type) && fault_at(FAULT_LINK_IN) == FAULT_DROP)
+        return;
     const size_t arena_bytes = wire_arena_bytes(prefix->payload_bytes);
     if (arena_bytes > link->arena.capacity) {
         wire_arena_free(&link->arena);
@@ -419,7 +429,20 @@ enum status link_send(struct link *link, enum message_id id, const void *message
         LOG_ERROR("a message for %s cannot be sent: %s", link->peer, error.text);
         return status;
     }
-    const enum status sent = stream_send(link->stream, link->output.data, link->output.size);
+    size_t bytes = link->output.size;
+    switch (is_work(wire_message(id)->type) ? fault_at(FAULT_LINK_OUT) : FAULT_NO) {
+    case FAULT_DROP:
+        return STATUS_OK;
+    case FAULT_CORRUPT:
+        link->output.data[bytes - 1] ^= 1;
+        break;
+    case FAULT_SHORT:
+        bytes /= 2;
+        break;
+    default:
+        break;
+    }
+    const enum status sent = stream_send(link->stream, link->output.data, bytes);
     if (link->output.capacity > LINK_ARENA_KEPT_BYTES)
         buffer_free(&link->output);
     return sent;

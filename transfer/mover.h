@@ -108,6 +108,9 @@ struct mover_ops {
 
 /* NULL for a name that is not built in; names_out (may be NULL) then lists what is. */
 const struct mover_ops *mover_by_name(const char *name, const char **names_out);
+/* The same mover with faults at its frames and data while some are armed (fault.h), else itself.
+ * All that go through here in one process are of one kind. */
+const struct mover_ops *mover_with_faults(const struct mover_ops *ops);
 /* By itself, for programs that do without UCX. Its ends may live on different threads. */
 extern const struct mover_ops mover_loopback_ops;
 

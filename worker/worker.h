@@ -74,6 +74,11 @@ void worker_send(struct worker *worker, struct router_ref router, enum message_i
 void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
                         const char *text);
 
+/* Engine thread: model_forward of the worker's model, the one place where its steps begin. */
+enum status worker_forward(const struct worker *worker, const struct forward_sequence *sequences,
+                           uint32_t count, const struct forward_hooks *hooks,
+                           const float **logits_out, struct error *error);
+
 /* What a node makes its end of the hand-off from. */
 struct worker_handoff {
     const struct mover_ops *ops;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "model/format/gguf.h"
+#include "transfer/fault.h"
 #include "worker/worker_memory.h"
 
 enum { MIB = 1 << 20, PROGRESS_STEP = 10, KV_CONTEXTS = 4, MEASURED_TOKENS_MAX = 64 };
@@ -180,6 +181,7 @@ enum status worker_open(struct worker *worker, enum worker_role role,
     signal(SIGPIPE, SIG_IGN);
     signal(SIGTERM, on_early_signal);
     signal(SIGINT, on_early_signal);
+    TRY(fault_arm(options->fault, options->enable_fault_injection, error));
     TRY(open_gate(worker, listen, error));
     TRY(open_model(worker, batch, error));
     worker->pages = model_pages(worker->model);

@@ -23,6 +23,8 @@ struct worker_options {
     uint32_t notify_fd;
     const char *secret_file;
     bool insecure;
+    const char *fault; /* see transfer/fault.h */
+    bool enable_fault_injection;
 };
 
 /* The rows, with the defaults that differ between the two. */
@@ -104,6 +106,15 @@ struct worker_options {
          .kind = CONFIG_FLAG,                                                                      \
          .offset = offsetof(struct worker_options, insecure),                                      \
          .help = "without a secret, use addresses beyond this host all the same"},                 \
+        {.name = "fault",                                                                          \
+         .kind = CONFIG_TEXT,                                                                      \
+         .offset = offsetof(struct worker_options, fault),                                         \
+         .choices = "POINT[:N[+]]:ACTION,...",                                                     \
+         .help = "faults to inject, for tests; a wrong one lists those there are"},                \
+        {.name = "enable-fault-injection",                                                         \
+         .kind = CONFIG_FLAG,                                                                      \
+         .offset = offsetof(struct worker_options, enable_fault_injection),                        \
+         .help = "inject the faults of --fault"},                                                  \
     {                                                                                              \
         .name = "notify-fd", .kind = CONFIG_U32,                                                   \
         .offset = offsetof(struct worker_options, notify_fd), .fallback = "0", .choices = "FD",    \

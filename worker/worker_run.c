@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "transfer/fault.h"
 
 enum {
     READY_POLL_MS = 20, /* until a router has welcomed us */
@@ -150,13 +151,22 @@ void worker_send_failed(struct worker *worker, const struct request_key *key, en
     worker_send(worker, key->router, MESSAGE_ID_FAILED, &message);
 }
 
+enum status worker_forward(const struct worker *worker, const struct forward_sequence *sequences,
+                           uint32_t count, const struct forward_hooks *hooks,
+                           const float **logits_out, struct error *error)
+{
+    if (fault_at(FAULT_ENGINE_STEP) == FAULT_REFUSE)
+        return error_set(error, STATUS_INTERNAL, "the engine was told to refuse for a test");
+    return model_forward(worker->model, sequences, count, hooks, logits_out, error);
+}
+
 enum status worker_handoff_setup(const struct worker *worker, const char *listen,
                                  struct worker_handoff *out, struct error *error)
 {
     const struct kv_layout *layout = page_pool_layout(worker->pages);
     const char *names = "";
     *out = (struct worker_handoff){
-        .ops = mover_by_name("ucx", &names),
+        .ops = mover_with_faults(mover_by_name("ucx", &names)),
         .region = {.base = page_pool_strip(worker->pages, 0, 0),
                    .layers = layout->layers,
                    .slots = page_pool_slot_count(worker->pages),

@@ -43,6 +43,13 @@ void child_add_option(struct child *child, const char *option, const char *value
         child->arguments[child->argument_count++] = value;
 }
 
+void child_drop_words(struct child *child, uint32_t count)
+{
+    CHECK(count < child->argument_count);
+    while (count-- > 0)
+        child->arguments[--child->argument_count] = NULL;
+}
+
 void child_add_number(struct child *child, const char *option, uint64_t value)
 {
     CHECK(child->value_count < CHILD_VALUES_MAX);

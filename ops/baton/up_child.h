@@ -63,6 +63,8 @@ enum status child_init(struct child *child, struct loop *loop, const char *name,
                        void *arg, struct error *error);
 /* Adds "--option", "value" to argv; value NULL adds the flag alone. */
 void child_add_option(struct child *child, const char *option, const char *value);
+/* Takes the last `count` words of argv off again. */
+void child_drop_words(struct child *child, uint32_t count);
 void child_add_number(struct child *child, const char *option, uint64_t value);
 
 /* Starts the process in a process group of its own, so that a Ctrl-C on the terminal reaches `baton

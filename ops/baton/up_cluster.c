@@ -39,7 +39,8 @@ struct member {
     uint32_t back_off_ms;
     uint32_t death_count;
     uint64_t ready_ns;
-    bool killed; /* by this program: what its end looks like says nothing */
+    bool killed;          /* by this program: what its end looks like says nothing */
+    uint32_t fault_words; /* of its arguments, the last ones: they are for one life */
 };
 
 enum cluster_phase { CLUSTER_STARTING, CLUSTER_RUNNING, CLUSTER_STOPPING };
@@ -178,8 +179,29 @@ static void on_wanted_death(struct member *member, const char *how, bool clean)
 
 /* ---- starting ---- */
 
+/* The next process of that name is to be a sound one. */
+static void faults_add(struct member *member)
+{
+    const struct cluster_options *options = member->cluster->options;
+    struct child *child = &member->child;
+    child_drop_words(child, member->fault_words);
+    member->fault_words = 0;
+    if (member->death_count > 0)
+        return;
+    for (uint32_t i = 0; i < options->fault_count; i++) {
+        const size_t name_bytes = strcspn(options->faults[i], "=");
+        if (strlen(child->name) != name_bytes ||
+            strncmp(options->faults[i], child->name, name_bytes) != 0)
+            continue;
+        child_add_option(child, "--enable-fault-injection", NULL);
+        child_add_option(child, "--fault", options->faults[i] + name_bytes + 1);
+        member->fault_words += 3;
+    }
+}
+
 static enum status member_start(struct member *member, struct error *error)
 {
+    faults_add(member);
     TRY(child_start(&member->child, error));
     member_set(member, MEMBER_STARTING);
     loop_timer_start(member->timer, member->cluster->options->start_timeout_ms, 0);
@@ -431,6 +453,31 @@ static enum status worker_add(struct cluster *cluster, const char *role, uint32_
     return STATUS_OK;
 }
 
+static enum status faults_check(const struct cluster *cluster, struct error *error)
+{
+    const struct cluster_options *options = cluster->options;
+    for (uint32_t i = 0; i < options->fault_count; i++) {
+        const char *fault = options->faults[i];
+        const size_t name_bytes = strcspn(fault, "=");
+        bool known = false;
+        for (uint32_t m = 0; m < cluster->member_count && fault[name_bytes] != '\0'; m++) {
+            const char *name = cluster->members[m].child.name;
+            known |= strlen(name) == name_bytes && strncmp(fault, name, name_bytes) == 0;
+            for (uint32_t other = 0; other < i && known; other++)
+                if (strncmp(options->faults[other], fault, name_bytes + 1) == 0)
+                    return error_set(error, STATUS_INVALID,
+                                     "--fault: %s is named twice; put commas between its faults",
+                                     name);
+        }
+        if (!known)
+            return error_set(error, STATUS_INVALID,
+                             "--fault: \"%.60s\" does not begin with the name of a process, as in "
+                             "prefill-0=data-send:drop",
+                             fault);
+    }
+    return STATUS_OK;
+}
+
 static enum status members_add(struct cluster *cluster, struct error *error)
 {
     TRY(router_add(cluster, error));
@@ -438,7 +485,7 @@ static enum status members_add(struct cluster *cluster, struct error *error)
         TRY(worker_add(cluster, "prefill", i, error));
     for (uint32_t i = 0; i < cluster->options->decode_count; i++)
         TRY(worker_add(cluster, "decode", i, error));
-    return STATUS_OK;
+    return faults_check(cluster, error);
 }
 
 static void cluster_destroy(struct cluster *cluster)

@@ -117,6 +117,13 @@ class StartTest(unittest.TestCase):
                          self.folder / "none")
             self.assert_sentence(result, "none", "No such file")
 
+    def test_wrong_faults(self):
+        for name, command in DAEMONS:
+            with self.subTest(program=name):
+                result = run(*self.with_state(command), "--model", tiny_model(),
+                             "--enable-fault-injection", "--fault", "coffee:spill")
+                self.assert_sentence(result, "coffee", "data-send")
+
     def test_worker_with_another_secret(self):
         """Turned away in words, counted, and the cluster goes on."""
         cluster = Cluster()

@@ -147,6 +147,33 @@ class UpTest(unittest.TestCase):
         argv = again.argv("router")[-1]
         self.assertEqual(argv[argv.index("--secret-file") + 1], str(secret))
 
+    def test_faults_reach_the_first_process_of_a_name(self):
+        up = self.start("--fault", "decode-0=grant:2:drop,landed:stop", "--fault",
+                        "router=dispatch:refuse")
+        before = up.wait_ready(3)
+        for name, fault in (("decode-0", "grant:2:drop,landed:stop"),
+                            ("router", "dispatch:refuse")):
+            argv = up.argv(name)[-1]
+            self.assertIn("--enable-fault-injection", argv)
+            self.assertEqual(argv[argv.index("--fault") + 1], fault)
+        self.assertNotIn("--fault", up.argv("prefill-0")[-1])
+        os.kill(before["decode-0"], signal.SIGKILL)
+        wait_for(lambda: up.pids().get("decode-0", before["decode-0"]) != before["decode-0"],
+                 "a new decode-0")
+        first, second = up.argv("decode-0")
+        self.assertEqual(first[:-3], second)
+
+    def test_faults_of_nobody(self):
+        for fault, word in (("decode-9=grant:drop", "decode-9"), ("grant:drop", "grant:drop"),
+                            ("decode-0", "decode-0")):
+            up = self.start("--fault", fault)
+            self.assertEqual(up.wait_end()[0], 1)
+            self.assertIn(word, up.stderr())
+            self.assertIn("--fault", up.stderr())
+        up = self.start("--fault", "router=dispatch:drop", "--fault", "router=token-in:drop")
+        self.assertEqual(up.wait_end()[0], 1)
+        self.assertIn("named twice", up.stderr())
+
     def test_colocated_has_no_prefill(self):
         up = self.start("--prefill", "0")
         self.assertEqual(set(up.wait_ready(2)), {"router", "decode-0"})
