@@ -123,6 +123,24 @@ struct project_args {
 };
 enum { PROJECT_OUTPUTS_MAX = 3 };
 
+/* The largest outputs of a product of normed rows, and nothing else of it: what `project` would
+ * give, larger values first, equal ones by id; a NaN goes before every number. */
+struct top_entry {
+    float value;
+    int32_t id; /* of the output */
+};
+struct project_top_args {
+    device_ptr x;    /* [T][K] */
+    device_ptr gain; /* [K], of rms_norm */
+    float epsilon;
+    const struct weight *weight; /* [N][K] */
+    uint32_t id_count;           /* outputs that are looked at, the first ones; 1 to N */
+    uint32_t count;              /* entries of a row, 1 to PROJECT_TOP_MAX, at most id_count */
+    uint32_t rows;               /* T */
+    struct top_entry *out;       /* [T][count], host memory */
+};
+enum { PROJECT_TOP_MAX = 64 };
+
 /* x += down(silu(gate(n)) * up(n)) with n = rms_norm(x): the same bits as the steps one by one. */
 struct feed_forward_args {
     device_ptr x;    /* [T][E] */
@@ -176,6 +194,7 @@ struct backend_ops {
                      uint32_t width, device_ptr out);
     void (*matmul)(struct backend *, const struct matmul_args *);
     void (*project)(struct backend *, const struct project_args *);
+    void (*project_top)(struct backend *, const struct project_top_args *); /* synchronizes */
     void (*feed_forward)(struct backend *, const struct feed_forward_args *);
     void (*rope)(struct backend *, const struct rope_args *);
     /* Writes k, v [T][K][D] of every row to its page. All pages must be this caller's to write. */

@@ -15,11 +15,13 @@ static void cpu_destroy(struct backend *backend)
     memory_release(cpu->other_activations);
     memory_release(cpu->row_buffers);
     memory_release(cpu->gated_buffers);
+    memory_release(cpu->top_buffers);
+    memory_release(cpu->top_lists);
+    memory_release(cpu->top_held);
     memory_release(cpu->attention_scratch);
     memory_release(cpu->attention_partials);
     free(cpu->attention_left);
     free(cpu->attention_starts);
-    memory_release(cpu->matmul_scratch);
     free(cpu);
 }
 
@@ -38,6 +40,7 @@ static const struct backend_ops CPU_OPS = {
     .rms_norm = cpu_rms_norm,
     .matmul = cpu_matmul,
     .project = cpu_project,
+    .project_top = cpu_project_top,
     .feed_forward = cpu_feed_forward,
     .rope = cpu_rope,
     .kv_write = cpu_kv_write,
@@ -106,19 +109,27 @@ static bool allocate_products(struct backend_cpu *cpu, size_t *bytes)
     cpu->activation_values = (size_t)limits->rows * limits->width;
     /* float is the largest form; pages that a smaller one leaves alone stay with the system. */
     const size_t activation_bytes = cpu->activation_values * sizeof(float);
-    cpu->matmul_scratch_bytes = matmul_scratch_bytes(limits->width);
     cpu->row_buffer_floats = ((size_t)limits->width + 15) / 16 * 16;
     const size_t gated_bytes = members * 2 * GATED_BLOCK_ROWS * 32 * sizeof(float);
     cpu->activations = memory_allocate(activation_bytes);
     cpu->inner_activations = memory_allocate(activation_bytes);
     cpu->other_activations = memory_allocate(activation_bytes);
-    cpu->matmul_scratch = memory_allocate(members * cpu->matmul_scratch_bytes);
     cpu->row_buffers = memory_allocate(members * cpu->row_buffer_floats * sizeof(float));
     cpu->gated_buffers = memory_allocate(gated_bytes);
-    *bytes += 3 * activation_bytes + gated_bytes +
-              members * (cpu->matmul_scratch_bytes + cpu->row_buffer_floats * sizeof(float));
+    *bytes += 3 * activation_bytes + gated_bytes + members * cpu->row_buffer_floats * sizeof(float);
     return cpu->activations && cpu->inner_activations && cpu->other_activations &&
-           cpu->matmul_scratch && cpu->row_buffers && cpu->gated_buffers;
+           cpu->row_buffers && cpu->gated_buffers;
+}
+
+static bool allocate_top(struct backend_cpu *cpu, size_t *bytes)
+{
+    const size_t members = team_count(cpu->team), rows = members * cpu->limits.rows;
+    const size_t list_bytes = rows * PROJECT_TOP_MAX * sizeof(*cpu->top_lists);
+    cpu->top_buffers = memory_allocate(members * top_buffer_bytes());
+    cpu->top_lists = memory_allocate(list_bytes);
+    cpu->top_held = memory_allocate(rows * sizeof(*cpu->top_held));
+    *bytes += members * top_buffer_bytes() + list_bytes + rows * sizeof(*cpu->top_held);
+    return cpu->top_buffers && cpu->top_lists && cpu->top_held;
 }
 
 static bool allocate_attention(struct backend_cpu *cpu, size_t *bytes)
@@ -143,7 +154,8 @@ static enum status allocate_scratch(struct backend_cpu *cpu, struct error *error
 {
     size_t bytes = 0;
     const bool products = allocate_products(cpu, &bytes);
-    if (!allocate_attention(cpu, &bytes) || !products)
+    const bool top = allocate_top(cpu, &bytes);
+    if (!allocate_attention(cpu, &bytes) || !products || !top)
         return error_set(error, STATUS_NO_MEMORY,
                          "There is no memory for the scratch of %u rows by %u (%zu bytes)",
                          cpu->limits.rows, cpu->limits.width, bytes);

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "kernels/backend_cpu_internal.h"
 
-enum { PIECES_PER_MEMBER = 8, PAIR_PANELS = 2, PAIR_OUTPUTS = PAIR_PANELS * PANEL_ROWS };
+enum { PIECES_PER_MEMBER = 32, PAIR_PANELS = 2, PAIR_OUTPUTS = PAIR_PANELS * PANEL_ROWS };
 
 struct gated_job {
     struct backend_cpu *cpu;
@@ -18,16 +18,19 @@ struct gated_job {
     uint32_t piece_pairs;
 };
 
-/* One factor for some rows and a pair of panels, into buffer [rows][32]. */
+/* One factor for some rows and a pair of panels, into buffer [rows][32]; `next` is the pair whose
+ * panels will be read then. */
 static void run_factor(const struct gated_job *job, const struct weight *weight, const void *x,
-                       uint32_t member, uint32_t pair, uint32_t rows, float *buffer)
+                       uint32_t pair, uint32_t next, uint32_t rows, float *buffer)
 {
-    struct matmul_task task = product_task(job->cpu, weight, x, rows, member);
+    struct matmul_task task = product_task(weight, x, rows);
     task.out = buffer;
     task.out_stride = PAIR_OUTPUTS;
     task.panel_first = task.out_panel = pair * PAIR_PANELS;
     if (task.panel_end - task.panel_first > PAIR_PANELS)
         task.panel_end = task.panel_first + PAIR_PANELS;
+    if (next * PAIR_PANELS < panel_count(weight->n))
+        task.next = weight_panel_address(weight, next * PAIR_PANELS);
     product_kernel(job->cpu, weight)(&task);
 }
 
@@ -36,16 +39,16 @@ static size_t column_bytes(enum activation_form form, uint32_t column)
     return activation_row_bytes(form, column);
 }
 
-static void gated_block(const struct gated_job *job, uint32_t member, uint32_t pair, uint32_t row,
-                        uint32_t rows)
+static void gated_block(const struct gated_job *job, uint32_t member, uint32_t pair, uint32_t next,
+                        uint32_t row, uint32_t rows)
 {
     struct backend_cpu *cpu = job->cpu;
     float *gate = cpu->gated_buffers + (size_t)member * 2 * GATED_BLOCK_ROWS * PAIR_OUTPUTS;
     float *up = gate + (size_t)GATED_BLOCK_ROWS * PAIR_OUTPUTS;
     run_factor(job, job->gate, (const uint8_t *)job->gate_activations + row * job->gate_row_bytes,
-               member, pair, rows, gate);
-    run_factor(job, job->up, (const uint8_t *)job->up_activations + row * job->up_row_bytes, member,
-               pair, rows, up);
+               pair, next, rows, gate);
+    run_factor(job, job->up, (const uint8_t *)job->up_activations + row * job->up_row_bytes, pair,
+               next, rows, up);
     cpu->kernels.swiglu_f32(&(struct swiglu_task){
         .gate = gate, .up = up, .count = (size_t)rows * PAIR_OUTPUTS, .out = gate});
     const uint32_t column = pair * PAIR_OUTPUTS;
@@ -67,10 +70,13 @@ static void gated_piece(void *arg, uint32_t member, uint32_t piece)
     const uint32_t pairs = (panel_count(job->gate->n) + PAIR_PANELS - 1) / PAIR_PANELS;
     const uint32_t first = piece * job->piece_pairs;
     const uint32_t end = pairs - first < job->piece_pairs ? pairs : first + job->piece_pairs;
+    /* Members that are equally fast take turns. */
+    const uint32_t after = (piece + team_count(job->cpu->team)) * job->piece_pairs;
     for (uint32_t row = 0; row < job->rows; row += job->block_rows) {
         const uint32_t left = job->rows - row;
         for (uint32_t pair = first; pair < end; pair++)
-            gated_block(job, member, pair, row, left < job->block_rows ? left : job->block_rows);
+            gated_block(job, member, pair, pair + 1 < end ? pair + 1 : after, row,
+                        left < job->block_rows ? left : job->block_rows);
     }
 }
 
@@ -85,7 +91,7 @@ static void run_gated(struct gated_job *job)
     const uint32_t pieces = (pairs + job->piece_pairs - 1) / job->piece_pairs;
     const enum activation_form form = activation_form_for(cpu, job->gate->kind);
     const size_t products = 2 * (size_t)job->rows * job->gate->k * job->gate->n;
-    if (products < (form == FORM_I8 ? TEAM_PRODUCTS_INT : TEAM_PRODUCTS_FLOAT)) {
+    if (!products_worth_team(form, products)) {
         for (uint32_t piece = 0; piece < pieces; piece++)
             gated_piece(job, 0, piece);
         return;

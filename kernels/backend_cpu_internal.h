@@ -33,9 +33,10 @@ struct backend_cpu {
     float *row_buffers;
     size_t row_buffer_floats;
     float *gated_buffers; /* [member][2][GATED_BLOCK_ROWS][32] */
-    /* matmul_scratch_bytes(limits.width) for every member of the team. */
-    uint8_t *matmul_scratch;
-    size_t matmul_scratch_bytes; /* of one member */
+    /* Of project_top: a piece of the product for every member, and its lists. */
+    float *top_buffers;          /* [member] of top_buffer_bytes() */
+    struct top_entry *top_lists; /* [member][limits.rows][PROJECT_TOP_MAX] */
+    uint32_t *top_held;          /* [member][limits.rows] entries of a list */
     /* attention_scratch_bytes() for every member of the team. */
     uint8_t *attention_scratch;
     size_t attention_scratch_bytes;           /* of one member */
@@ -56,10 +57,17 @@ struct weight {
     size_t slab_end;   /* where its room there ends */
 };
 
+static inline const uint8_t *weight_panel_address(const struct weight *weight, uint32_t panel)
+{
+    return weight->panels + panel * panel_bytes(weight->kind, weight->half_scales, weight->k);
+}
+
 static inline struct backend_cpu *backend_cpu_of(struct backend *backend)
 {
     return (struct backend_cpu *)backend;
 }
+
+enum activation_form { FORM_F32, FORM_BF16, FORM_I8 };
 
 /* Device memory of the CPU is host memory. */
 static inline void *device_address(device_ptr p)
@@ -82,6 +90,12 @@ enum {
     TEAM_PRODUCTS_INT = 1 << 20,   /* multiply-adds of int8 products */
     TEAM_PRODUCTS_FLOAT = 1 << 17, /* of float and bf16 products, of scores in attention */
 };
+
+/* Whether so many multiply-adds are worth waking the team. */
+static inline bool products_worth_team(enum activation_form form, size_t products)
+{
+    return products >= (form == FORM_I8 ? TEAM_PRODUCTS_INT : TEAM_PRODUCTS_FLOAT);
+}
 
 /* Runs function over [0, rows): in pieces on the team if `elements` are worth it. */
 typedef void rows_function(void *arg, size_t first, size_t end);
@@ -115,7 +129,6 @@ void cpu_gather_rows(struct backend *backend, device_ptr x, const uint32_t *indi
                      uint32_t width, device_ptr out);
 
 /* backend_cpu_matmul.c */
-enum activation_form { FORM_F32, FORM_BF16, FORM_I8 };
 enum { GATED_BLOCK_ROWS = 96 };
 enum activation_form activation_form_for(const struct backend_cpu *cpu, enum weight_kind kind);
 size_t activation_row_bytes(enum activation_form form, uint32_t k);
@@ -136,8 +149,8 @@ const void *activations_prepare(struct backend_cpu *cpu, enum activation_form fo
                                 const float *gain, float epsilon, uint32_t rows, uint32_t k,
                                 uint8_t *out);
 /* A task over all panels of a weight without `out`, and its function. */
-struct matmul_task product_task(const struct backend_cpu *cpu, const struct weight *weight,
-                                const void *activations, uint32_t rows, uint32_t member);
+struct matmul_task product_task(const struct weight *weight, const void *activations,
+                                uint32_t rows);
 matmul_kernel *product_kernel(const struct backend_cpu *cpu, const struct weight *weight);
 /* Rows whose activations stay in the second-level cache. */
 uint32_t product_block_rows(size_t row_bytes);
@@ -149,6 +162,11 @@ void cpu_matmul(struct backend *backend, const struct matmul_args *args);
 
 /* backend_cpu_feed_forward.c */
 void cpu_feed_forward(struct backend *backend, const struct feed_forward_args *args);
+
+/* backend_cpu_top.c */
+enum { TOP_BLOCK_ROWS = 32 };
+size_t top_buffer_bytes(void);
+void cpu_project_top(struct backend *backend, const struct project_top_args *args);
 
 /* backend_cpu_attention.c */
 void cpu_kv_write(struct backend *backend, device_ptr k, device_ptr v, const struct kv_view *kv,

@@ -7,8 +7,10 @@
 #include "kernels/backend_cpu_internal.h"
 
 enum {
-    PIECES_PER_MEMBER = 8,
-    PIECE_PANELS = 4,            /* pieces are a multiple of it: what the widest tile takes */
+    PIECES_PER_MEMBER = 32,      /* at most: one more for a member than for another is little */
+    PIECE_PANELS = 2,            /* pieces are a multiple of it: what a tile takes */
+    FEW_ROWS_PIECE_PANELS = 4,   /* the widest tile, */
+    FEW_ROWS = 6,                /* for so many rows */
     ROW_BLOCK_BYTES = 512 << 10, /* activations that stay in the second-level cache */
     ROW_BLOCK_MULTIPLE = 12,     /* whole tiles */
     CONVERT_PIECES_PER_MEMBER = 4,
@@ -178,11 +180,9 @@ const void *activations_prepare(struct backend_cpu *cpu, enum activation_form fo
     return out;
 }
 
-struct matmul_task product_task(const struct backend_cpu *cpu, const struct weight *weight,
-                                const void *activations, uint32_t rows, uint32_t member)
+struct matmul_task product_task(const struct weight *weight, const void *activations, uint32_t rows)
 {
     CHECK(weight->rows_filled == weight->n);
-    const bool room = matmul_scratch_bytes(weight->k) <= cpu->matmul_scratch_bytes;
     return (struct matmul_task){
         .panels = weight->panels,
         .n = weight->n,
@@ -192,7 +192,6 @@ struct matmul_task product_task(const struct backend_cpu *cpu, const struct weig
         .rows = rows,
         .half_scales = weight->half_scales,
         .panel_end = panel_count(weight->n),
-        .scratch = room ? cpu->matmul_scratch + member * cpu->matmul_scratch_bytes : NULL,
     };
 }
 
@@ -221,24 +220,39 @@ struct products_job {
     uint32_t piece_panels;
 };
 
+/* The output that a piece belongs to and its first panel there; NULL past the last piece. */
+static const struct project_output *piece_find(const struct products_job *job, uint32_t piece,
+                                               uint32_t *panel_out)
+{
+    for (uint32_t i = 0; i < job->output_count; i++) {
+        const uint32_t panels = panel_count(job->outputs[i].weight->n);
+        const uint32_t pieces = (panels + job->piece_panels - 1) / job->piece_panels;
+        if (piece < pieces) {
+            *panel_out = piece * job->piece_panels;
+            return &job->outputs[i];
+        }
+        piece -= pieces;
+    }
+    return NULL;
+}
+
 static void products_piece(void *arg, uint32_t member, uint32_t piece)
 {
     const struct products_job *job = arg;
-    const struct project_output *output = job->outputs;
-    for (;; output++) {
-        const uint32_t panels = panel_count(output->weight->n);
-        const uint32_t pieces = (panels + job->piece_panels - 1) / job->piece_panels;
-        if (piece < pieces)
-            break;
-        piece -= pieces;
-    }
-    struct matmul_task task = product_task(job->cpu, output->weight, NULL, 0, member);
+    uint32_t panel = 0, next_panel = 0;
+    const struct project_output *output = piece_find(job, piece, &panel);
+    /* Members that are equally fast take turns. */
+    const struct project_output *next =
+        piece_find(job, piece + team_count(job->cpu->team), &next_panel);
+    struct matmul_task task = product_task(output->weight, NULL, 0);
     matmul_kernel *kernel = product_kernel(job->cpu, output->weight);
     task.bias = device_floats(output->bias);
     task.accumulate = job->accumulate;
-    task.panel_first = piece * job->piece_panels;
+    task.panel_first = panel;
     if (task.panel_end - task.panel_first > job->piece_panels)
         task.panel_end = task.panel_first + job->piece_panels;
+    if (next)
+        task.next = weight_panel_address(next->weight, next_panel);
     const uint32_t block_rows = product_block_rows(job->row_bytes);
     for (uint32_t row = 0; row < job->rows; row += block_rows) {
         task.x = (const uint8_t *)job->activations + row * job->row_bytes;
@@ -265,13 +279,14 @@ void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
     for (uint32_t i = 0; i < output_count; i++)
         panels += panel_count(outputs[i].weight->n);
     const uint32_t members = team_count(cpu->team);
-    const uint32_t fair = panels / (members * PIECES_PER_MEMBER) / PIECE_PANELS * PIECE_PANELS;
-    job.piece_panels = fair > PIECE_PANELS ? fair : PIECE_PANELS;
+    const uint32_t multiple = rows <= FEW_ROWS ? FEW_ROWS_PIECE_PANELS : PIECE_PANELS;
+    const uint32_t fair = panels / (members * PIECES_PER_MEMBER) / multiple * multiple;
+    job.piece_panels = fair > multiple ? fair : multiple;
     uint32_t pieces = 0;
     for (uint32_t i = 0; i < output_count; i++)
         pieces += (panel_count(outputs[i].weight->n) + job.piece_panels - 1) / job.piece_panels;
     const size_t products = (size_t)rows * k * panels * PANEL_ROWS;
-    if (products < (form == FORM_I8 ? TEAM_PRODUCTS_INT : TEAM_PRODUCTS_FLOAT)) {
+    if (!products_worth_team(form, products)) {
         for (uint32_t piece = 0; piece < pieces; piece++)
             products_piece(&job, 0, piece);
         return;

@@ -63,9 +63,8 @@ struct matmul_task {
     bool half_scales; /* of the weight */
     bool accumulate;  /* out + (sum + bias) */
     uint32_t panel_first, panel_end;
-    void *scratch; /* matmul_scratch_bytes(k), 64-byte aligned, or NULL: slower, the same bits */
+    const uint8_t *next; /* what is probably read after these panels; NULL: what follows them */
 };
-size_t matmul_scratch_bytes(uint32_t k);
 typedef void matmul_kernel(const struct matmul_task *task);
 
 /* Rows `ids` of a packed weight as floats. */
@@ -100,6 +99,19 @@ struct swiglu_task {
     float *out; /* [count], may be gate */
 };
 typedef void swiglu_kernel(const struct swiglu_task *task);
+
+/* Values of rows, offered to the row's list of the largest (top_list.h). */
+struct top_task {
+    const float *values; /* [rows][stride], `columns` of each row read */
+    size_t stride;
+    uint32_t rows, columns;
+    int32_t first_id;        /* of column 0 */
+    struct top_entry *lists; /* [rows][list_stride] */
+    size_t list_stride;
+    uint32_t *held; /* [rows] entries that are there, at most `count` */
+    uint32_t count; /* <= list_stride */
+};
+typedef void top_kernel(const struct top_task *task);
 
 /* K and V of some rows of one sequence, into its pages. */
 struct kv_write_task {

@@ -19,6 +19,30 @@ AVX512_INLINE size_t prefetch_distance(uint32_t panels, size_t stride)
     return strip <= PREFETCH_STRIP_BYTES ? strip : PREFETCH_INSIDE_BYTES;
 }
 
+/* Asking for what is read next while a strip of panels is gone through, in even shares over its
+ * steps: any shorter distance ends in the neighbour, which is being read already. Every step asks
+ * for the same number of lines, so that the branch is foreseen; some lines are asked for twice.
+ * Addresses may lie past the weight: a prefetch of nothing is no fault. */
+struct asking {
+    uintptr_t next;
+    size_t advance; /* bytes from an ask to the next, at most a line */
+    uint32_t lines; /* of one step */
+};
+enum { ASK_STRIP_BYTES = 256 << 10, ASK_LINE_BYTES = 64 };
+
+AVX512_INLINE struct asking asking_begin(const uint8_t *next, size_t bytes, size_t steps)
+{
+    const size_t lines = (bytes + steps * ASK_LINE_BYTES - 1) / (steps * ASK_LINE_BYTES);
+    const size_t asks = lines * steps;
+    return (struct asking){(uintptr_t)next, (bytes + asks - 1) / asks, (uint32_t)lines};
+}
+
+AVX512_INLINE void asking_step(struct asking *asking)
+{
+    for (uint32_t i = 0; i < asking->lines; i++, asking->next += asking->advance)
+        _mm_prefetch((const char *)asking->next, _MM_HINT_T1);
+}
+
 /* Sixteen scales, halves or floats. */
 AVX512_INLINE __m512 load_scales_avx512(const bool half_scales, const uint8_t *scales)
 {

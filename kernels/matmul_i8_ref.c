@@ -4,12 +4,6 @@
 #include "kernels/matmul_epilogue.h"
 #include "kernels/ref_clones.h"
 
-/* Two panels of nibbles as bytes, with floats for scales. */
-size_t matmul_scratch_bytes(uint32_t k)
-{
-    return 2 * panel_bytes(WEIGHT_Q8A, false, k / WEIGHT_GROUP * WEIGHT_GROUP);
-}
-
 REF_INLINE void group_dots(enum weight_kind kind, const uint8_t *group, const int8_t *x,
                            int32_t dots[PANEL_ROWS])
 {

@@ -1,4 +1,5 @@
-/* Activations to int8: a group of 32 is two ZMM registers. */
+/* Activations to int8: a group of 32 is two ZMM registers, and four groups go together, so that
+ * what is one number a group is done for four at once. */
 #include "kernels/quantize_i8.h"
 
 #include <math.h>
@@ -6,43 +7,134 @@
 #include "kernels/float_bits.h"
 #include "kernels/lanes_avx512.h"
 
-AVX512_INLINE void quantize_group(const float *x, struct quantized_group *out)
+enum { GROUPS = 4 };
+
+/* Lane i % 4 of every 128 bits: the largest of lane i of all in vector i, as integers. */
+AVX512_INLINE __m512i transpose_max(__m512i a, __m512i b, __m512i c, __m512i d)
 {
-    const __m512 a = _mm512_loadu_ps(x);
-    const __m512 b = _mm512_loadu_ps(x + 16);
+    const __m512i ab = _mm512_max_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    const __m512i cd = _mm512_max_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    return _mm512_max_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
+/* The largest magnitude of each group as bits, a group a lane. */
+AVX512_INLINE __m128i largest_magnitudes(const __m512 x[GROUPS][2])
+{
     const __m512i mask = _mm512_set1_epi32(0x7fffffff);
-    const __m512i largest = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(a), mask),
-                                             _mm512_and_si512(_mm512_castps_si512(b), mask));
-    const uint32_t amax_bits = (uint32_t)_mm512_reduce_max_epi32(largest);
-    if (amax_bits < QUANTIZE_SMALLEST_BITS || amax_bits >= FLOAT_INFINITY_BITS) {
-        *out = (struct quantized_group){.scale = amax_bits < QUANTIZE_SMALLEST_BITS ? 0.0f : NAN};
-        out->scaled_sum = out->scale;
-        return;
+    __m512i largest[GROUPS];
+    UNROLL for (uint32_t i = 0; i < GROUPS; i++) largest[i] =
+        _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(x[i][0]), mask),
+                         _mm512_and_si512(_mm512_castps_si512(x[i][1]), mask));
+    const __m512i all = transpose_max(largest[0], largest[1], largest[2], largest[3]);
+    const __m256i half =
+        _mm256_max_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    return _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+/* Two groups: their bytes in order, and the sums of four neighbours in every lane. */
+AVX512_INLINE __m512i pack_groups(const __m512 x[GROUPS][2], uint32_t first, __m512 inverse_first,
+                                  __m512 inverse_second)
+{
+    const __m512i a = _mm512_cvtps_epi32(_mm512_mul_ps(x[first][0], inverse_first));
+    const __m512i b = _mm512_cvtps_epi32(_mm512_mul_ps(x[first][1], inverse_first));
+    const __m512i c = _mm512_cvtps_epi32(_mm512_mul_ps(x[first + 1][0], inverse_second));
+    const __m512i d = _mm512_cvtps_epi32(_mm512_mul_ps(x[first + 1][1], inverse_second));
+    /* Packing works in 128-bit quarters; the permutation puts the quads in order again. */
+    const __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_permutexvar_epi32(order, packed);
+}
+
+/* The sums of the quantised values, a group a lane. */
+AVX512_INLINE __m128i sum_groups(__m512i first, __m512i second)
+{
+    const __m512i ones = _mm512_set1_epi8(1);
+    const __m512i a = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, first);
+    const __m512i b = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, second);
+    /* Halves of the registers are groups: 0 and 2, then 1 and 3, side by side. */
+    const __m512i even = _mm512_shuffle_i64x2(a, b, 0x44);
+    const __m512i odd = _mm512_shuffle_i64x2(a, b, 0xee);
+    const __m512i pairs =
+        _mm512_add_epi32(_mm512_unpacklo_epi32(even, odd), _mm512_unpackhi_epi32(even, odd));
+    /* [2 groups of one register][2 quarters][2][group] */
+    const __m512i quarters = _mm512_add_epi32(pairs, _mm512_shuffle_epi32(pairs, _MM_PERM_BADC));
+    const __m256i low = _mm512_castsi512_si256(quarters);
+    const __m256i high = _mm512_extracti64x4_epi64(quarters, 1);
+    const __m128i first_two =
+        _mm_add_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    const __m128i last_two =
+        _mm_add_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    return _mm_unpacklo_epi64(first_two, last_two);
+}
+
+/* Scale, scaled sum, start and zero of four groups, a group a lane, behind their values. */
+AVX512_INLINE void store_numbers(__m128 scale, __m128i sum, struct quantized_group *const out[])
+{
+    const __m128i scaled = _mm_castps_si128(_mm_mul_ps(scale, _mm_cvtepi32_ps(sum)));
+    const __m128i start = _mm_mullo_epi32(sum, _mm_set1_epi32(-PANEL_Q8_BIAS));
+    const __m128i bits = _mm_castps_si128(scale), zero = _mm_setzero_si128();
+    const __m128i low[2] = {_mm_unpacklo_epi32(bits, scaled), _mm_unpackhi_epi32(bits, scaled)};
+    const __m128i high[2] = {_mm_unpacklo_epi32(start, zero), _mm_unpackhi_epi32(start, zero)};
+    UNROLL for (uint32_t i = 0; i < 2; i++)
+    {
+        _mm_storeu_si128((__m128i *)(void *)&out[2 * i]->scale,
+                         _mm_unpacklo_epi64(low[i], high[i]));
+        _mm_storeu_si128((__m128i *)(void *)&out[2 * i + 1]->scale,
+                         _mm_unpackhi_epi64(low[i], high[i]));
     }
-    const float amax = float_from_bits(amax_bits);
-    const __m512 inverse = _mm512_set1_ps(QUANTIZE_LEVELS / amax);
-    const __m128i low = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)));
-    const __m128i high = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(b, inverse)));
-    _mm_storeu_si128((__m128i *)(void *)out->q, low);
-    _mm_storeu_si128((__m128i *)(void *)(out->q + 16), high);
-    /* Four sums of four in every lane, then across the lanes. */
-    const __m128i ones = _mm_set1_epi8(1);
-    __m128i sums = _mm_dpbusd_epi32(_mm_setzero_si128(), ones, low);
-    sums = _mm_dpbusd_epi32(sums, ones, high);
-    sums = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0x4e));
-    sums = _mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0xb1));
-    const int32_t sum = _mm_cvtsi128_si32(sums);
-    out->scale = amax / QUANTIZE_LEVELS;
-    out->scaled_sum = out->scale * (float)sum;
-    out->start = -PANEL_Q8_BIAS * sum;
-    out->unused = 0;
+}
+
+/* x: the four groups. A group of zeros, or with NaN or infinity, is put right afterwards. */
+AVX512_INLINE void quantize_groups(const float *const from[GROUPS],
+                                   struct quantized_group *const out[GROUPS])
+{
+    __m512 x[GROUPS][2];
+    UNROLL for (uint32_t i = 0; i < GROUPS; i++)
+    {
+        x[i][0] = _mm512_loadu_ps(from[i]);
+        x[i][1] = _mm512_loadu_ps(from[i] + 16);
+    }
+    const __m128i bits = largest_magnitudes(x);
+    const __m128 amax = _mm_castsi128_ps(bits);
+    const __m512 inverse = _mm512_castps128_ps512(_mm_div_ps(_mm_set1_ps(QUANTIZE_LEVELS), amax));
+    __m512 inverses[GROUPS];
+    UNROLL for (int i = 0; i < GROUPS; i++) inverses[i] =
+        _mm512_permutexvar_ps(_mm512_set1_epi32(i), inverse);
+    const __m512i packed[2] = {pack_groups(x, 0, inverses[0], inverses[1]),
+                               pack_groups(x, 2, inverses[2], inverses[3])};
+    UNROLL for (uint32_t i = 0; i < 2; i++)
+    {
+        _mm256_storeu_si256((__m256i *)(void *)out[2 * i]->q, _mm512_castsi512_si256(packed[i]));
+        _mm256_storeu_si256((__m256i *)(void *)out[2 * i + 1]->q,
+                            _mm512_extracti64x4_epi64(packed[i], 1));
+    }
+    store_numbers(_mm_div_ps(amax, _mm_set1_ps(QUANTIZE_LEVELS)), sum_groups(packed[0], packed[1]),
+                  out);
+    const __mmask8 small = _mm_cmplt_epi32_mask(bits, _mm_set1_epi32(QUANTIZE_SMALLEST_BITS));
+    const __mmask8 large = _mm_cmpge_epu32_mask(bits, _mm_set1_epi32((int)FLOAT_INFINITY_BITS));
+    if (small | large)
+        for (uint32_t i = 0; i < GROUPS; i++)
+            if ((small | large) >> i & 1) {
+                const float scale = small >> i & 1 ? 0.0f : NAN;
+                *out[i] = (struct quantized_group){.scale = scale, .scaled_sum = scale};
+            }
 }
 
 void quantize_i8__avx512vnni(const struct quantize_task *task)
 {
-    const size_t groups = task->k / WEIGHT_GROUP;
-    for (size_t row = 0; row < task->rows; row++)
-        for (size_t group = 0; group < groups; group++)
-            quantize_group(task->x + row * task->k + group * WEIGHT_GROUP,
-                           task->out + row * task->out_stride + group);
+    const size_t groups = task->k / WEIGHT_GROUP, count = task->rows * groups;
+    struct quantized_group spare;
+    size_t row = 0, group = 0;
+    for (size_t done = 0; done < count; done += GROUPS) {
+        const float *from[GROUPS];
+        struct quantized_group *out[GROUPS];
+        for (uint32_t i = 0; i < GROUPS; i++) {
+            const bool exists = done + i < count;
+            from[i] = task->x + (exists ? done + i : done) * WEIGHT_GROUP;
+            out[i] = exists ? task->out + row * task->out_stride + group : &spare;
+            row += exists && group + 1 == groups;
+            group = group + 1 == groups ? 0 : group + 1;
+        }
+        quantize_groups(from, out);
+    }
 }

@@ -58,6 +58,7 @@ static const struct operation operations[] = {
     {"matmul", bench_matmul}, {"embed", bench_embed},       {"quantize", bench_quantize},
     {"round", bench_round},   {"rms_norm", bench_rms_norm}, {"rope", bench_rope},
     {"swiglu", bench_swiglu}, {"kv_write", bench_kv_write}, {"attention", bench_attention},
+    {"top", bench_top},
 };
 
 static const struct operation *operation_find(const char *name)

@@ -67,6 +67,7 @@ bool bench_round(struct kernel_bench *bench);
 bool bench_rms_norm(struct kernel_bench *bench);
 bool bench_rope(struct kernel_bench *bench);
 bool bench_swiglu(struct kernel_bench *bench);
+bool bench_top(struct kernel_bench *bench);
 bool bench_kv_write(struct kernel_bench *bench);
 bool bench_attention(struct kernel_bench *bench);
 

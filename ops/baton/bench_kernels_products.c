@@ -14,7 +14,7 @@ enum {
     CONVERT_OUTPUTS = 16,
 };
 
-static const uint32_t row_counts[] = {1, 4, 8, 12, 24, 32, 128, 512};
+static const uint32_t row_counts[] = {1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 128, 512};
 
 struct product_name {
     const char *dtype;
@@ -213,6 +213,59 @@ bool bench_matmul(struct kernel_bench *bench)
     part_bench(bench, &product, "down", s->embedding, s->feed_forward, BENCH_ROWS_MAX);
     part_bench(bench, &product, "q", s->heads * s->head_dim, s->embedding, BENCH_ROWS_MAX);
     part_bench(bench, &product, "head", s->vocab, s->embedding, HEAD_ROWS_MAX);
+    return true;
+}
+
+struct top_call {
+    struct backend *backend;
+    const struct copies *copies;
+    struct project_top_args args;
+};
+
+static void top_run(void *arg, uint64_t turn)
+{
+    struct top_call *call = arg;
+    call->args.weight = call->copies->weights[turn % call->copies->count];
+    call->backend->ops->project_top(call->backend, &call->args);
+}
+
+/* The head with nothing kept but the likeliest token of every row. */
+bool bench_top(struct kernel_bench *bench)
+{
+    static const uint32_t counts[] = {1, 8, HEAD_ROWS_MAX};
+    const uint32_t n = bench->shape->vocab, k = bench->shape->embedding;
+    struct copies copies;
+    struct top_entry best[HEAD_ROWS_MAX];
+    copies_make(bench, &copies, WEIGHT_Q8, n, k, bench->shape->rotate_bytes);
+    struct top_call call = {
+        .backend = bench->backend,
+        .copies = &copies,
+        .args = {.x = bench_floats(bench, (size_t)HEAD_ROWS_MAX * k),
+                 .gain = bench_floats(bench, k),
+                 .epsilon = 1e-5f,
+                 .id_count = n,
+                 .count = 1,
+                 .out = best},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(counts); i++) {
+        call.args.rows = counts[i];
+        const double bytes =
+            (double)copies.bytes + (double)counts[i] * (double)k * (double)sizeof(float);
+        const struct kernel_figure figure = {
+            .part = "head",
+            .n = n,
+            .k = k,
+            .rows = counts[i],
+            .arithmetic = bench->row->isa == KERNEL_ISA_ref ? PEAK_F32 : PEAK_INT8,
+            .operations = 2.0 * counts[i] * n * k,
+            .bytes = bytes,
+            .footprint = (size_t)bytes + (copies.count - 1) * copies.bytes,
+        };
+        bench_figure(bench, &figure, top_run, &call);
+    }
+    bench_release(bench, call.args.x);
+    bench_release(bench, call.args.gain);
+    copies_release(bench, &copies);
     return true;
 }
 

@@ -235,6 +235,71 @@ Test(invariance, joined_operations_are_their_steps)
     }
 }
 
+static const struct top_entry *largest(const float *row, const bool *taken, uint32_t count,
+                                       struct top_entry *out)
+{
+    out->id = -1;
+    for (uint32_t i = 0; i < count; i++)
+        if (!taken[i] && (out->id < 0 || row[i] > out->value))
+            *out = (struct top_entry){row[i], (int32_t)i};
+    return out;
+}
+
+/* The largest outputs without the product are those of the product, ties to the lowest id, for any
+ * number of rows and members. */
+Test(invariance, the_largest_outputs_are_those_of_the_product)
+{
+    enum { N = 1100, K = 96, COUNT = 5, IDS = N - 7, ROWS = 40 };
+    float *x = random_floats(71, (size_t)ROWS * K), *gain = random_floats(72, K);
+    float *product = malloc((size_t)ROWS * N * sizeof(float));
+    static const enum weight_kind kinds[] = {WEIGHT_F32, WEIGHT_BF16, WEIGHT_Q8, WEIGHT_Q4A};
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        for (uint32_t i = 0; i < 12; i++) {
+            const enum weight_kind kind = kinds[i % 4];
+            struct fixture fixture = fixture_open(*isa, ACTIVATION_NATIVE, 1 + i / 4);
+            struct fixture_weight weight;
+            fixture_weight_make(&fixture, &weight, kind, N, K, 73);
+            const struct project_output output = {weight.weight, on_device(product), {0}};
+            const struct project_args whole = {.x = on_device(x),
+                                               .gain = on_device(gain),
+                                               .epsilon = 1e-5f,
+                                               .outputs = &output,
+                                               .output_count = 1,
+                                               .rows = ROWS};
+            fixture.backend->ops->project(fixture.backend, &whole);
+            for (uint32_t rows = 1; rows <= ROWS; rows += rows < 4 ? 1 : 18) {
+                struct top_entry top[ROWS][COUNT];
+                const struct project_top_args args = {.x = on_device(x),
+                                                      .gain = on_device(gain),
+                                                      .epsilon = 1e-5f,
+                                                      .weight = weight.weight,
+                                                      .id_count = IDS,
+                                                      .count = COUNT,
+                                                      .rows = rows,
+                                                      .out = top[0]};
+                fixture.backend->ops->project_top(fixture.backend, &args);
+                for (uint32_t row = 0; row < rows; row++) {
+                    bool taken[IDS] = {false};
+                    for (uint32_t place = 0; place < COUNT; place++) {
+                        struct top_entry best;
+                        largest(product + (size_t)row * N, taken, IDS, &best);
+                        taken[best.id] = true;
+                        cr_assert_eq(top[row][place].id, best.id, "%s, kind %d, row %u, place %u",
+                                     *isa, (int)kind, row, place);
+                        assert_same_bits(&best.value, &top[row][place].value, 1, "top", *isa,
+                                         (int)kind);
+                    }
+                }
+            }
+            fixture_weight_free(&fixture, &weight);
+            fixture_close(&fixture);
+        }
+    }
+    free(x);
+    free(gain);
+    free(product);
+}
+
 static size_t output_count(const struct fixture_sequence *sequence)
 {
     return (size_t)sequence->tokens * sequence->heads * sequence->head_dim;

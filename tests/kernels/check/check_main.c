@@ -24,6 +24,7 @@ static checker *checker_for(const char *operation)
         {"quantize", check_quantize}, {"round", check_round},       {"matmul", check_matmul},
         {"embed", check_embed},       {"rms_norm", check_rms_norm}, {"rope", check_rope},
         {"swiglu", check_swiglu},     {"kv_write", check_kv_write}, {"attention", check_attention},
+        {"top", check_top},
     };
     for (size_t i = 0; i < ARRAY_COUNT(checkers); i++)
         if (strcmp(checkers[i].operation, operation) == 0)

@@ -97,7 +97,6 @@ static void make_product(struct check *check, struct product *product, uint32_t 
         .half_scales = product->weight.half_scales,
         .out_stride = n,
         .panel_end = panel_count(n),
-        .scratch = guard_allocate(matmul_scratch_bytes(k)),
     };
     if (random_below(&check->random, 2)) {
         float *bias = guard_allocate(n * sizeof(float));

@@ -60,6 +60,16 @@ static void attention_too_short(const struct attention_task *task)
     attention_bf16__ref(&shorter);
 }
 
+/* Of equal values the last one wins. */
+static void top_takes_the_last(const struct top_task *task)
+{
+    top_f32__ref(task);
+    for (size_t row = 0; row < task->rows; row++)
+        for (uint32_t i = 0; i < task->columns; i++)
+            if (task->values[row * task->stride + i] == task->lists[row * task->list_stride].value)
+                task->lists[row * task->list_stride].id = task->first_id + (int32_t)i;
+}
+
 #define ROW(operation_, dtype_, function_)                                                         \
     {                                                                                              \
         .operation = #operation_, .dtype = #dtype_, .name = #function_,                            \
@@ -73,6 +83,7 @@ int selftest_run(uint64_t seed)
         ROW(matmul, i8_q4a, matmul_last_bit),   ROW(matmul, f32, matmul_variant),
         ROW(matmul, bf16, matmul_past_the_end), ROW(matmul, i8_q8, matmul_swallows_nan),
         ROW(rms_norm, f32, norm_crashes),       ROW(attention, bf16, attention_too_short),
+        ROW(top, f32, top_takes_the_last),
     };
     static const struct kernel_row right = ROW(matmul, f32, matmul_f32__ref);
     uint32_t missed = 0;

@@ -69,6 +69,7 @@ void check_round(struct check *check);
 void check_rms_norm(struct check *check);
 void check_rope(struct check *check);
 void check_swiglu(struct check *check);
+void check_top(struct check *check);
 
 /* A canonical random weight and its panels. Released with guards_release. */
 struct packed_weight {
