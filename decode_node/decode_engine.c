@@ -80,10 +80,12 @@ static void admit(struct decode_engine *engine)
 
 /* ---- one step ---- */
 
-/* Fills the sequences of the pass; returns how many, and the rows of all. */
-static uint32_t prepare(struct decode_engine *engine, uint32_t *rows_out)
+/* Fills the sequences of the pass; returns how many, the rows of all, and whether those with a row
+ * of logits need its largest only. */
+static uint32_t prepare(struct decode_engine *engine, uint32_t *rows_out, bool *best_only_out)
 {
     uint32_t count = 0, rows = 0;
+    bool best_only = true;
     for (uint32_t i = 0; i < engine->running_count; i++) {
         const struct decode_request *request = &engine->requests[engine->running[i]];
         const uint32_t computed = request->engine.computed;
@@ -96,9 +98,12 @@ static uint32_t prepare(struct decode_engine *engine, uint32_t *rows_out)
             .slots = request->slots,
             .logit_rows = computed + engine->rows[i] == request->engine.token_count ? 1 : 0,
         };
+        best_only &= engine->sequences[count - 1].logit_rows == 0 ||
+                     sampling_needs_best_only(&request->job.sampling);
         rows += engine->rows[i];
     }
     *rows_out = rows;
+    *best_only_out = best_only;
     return count;
 }
 
@@ -111,15 +116,16 @@ static void fail(struct decode_engine *engine, uint32_t place, enum status statu
 }
 
 /* Picks the next token of one sequence. False: it leaves the batch. */
-static bool pick(struct decode_engine *engine, uint32_t place, const float *logits)
+static bool pick(struct decode_engine *engine, uint32_t place, const struct pass_rows *rows,
+                 uint32_t row)
 {
     struct decode_request *request = &engine->requests[place];
     const struct job *job = &request->job;
     const uint32_t position = request->engine.token_count;
     struct decode_event event = {.kind = EVENT_TOKEN, .place = place};
     event.token.position = position;
-    const enum status status = sampler_pick(engine->sampler, &job->sampling, logits, job->choice,
-                                            position, &event.token.sampled);
+    const enum status status =
+        pass_pick(rows, row, job, engine->sampler, position, &event.token.sampled);
     if (status != STATUS_OK) {
         struct error error;
         error_set(&error, status, "no token can be picked at position %" PRIu32 ": %s", position,
@@ -143,10 +149,9 @@ static bool pick(struct decode_engine *engine, uint32_t place, const float *logi
 /* After the pass: every sequence moves on, those with logits get a token, those at their end
  * leave. */
 static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t end_ns,
-                    const float *logits)
+                    const struct pass_rows *rows)
 {
-    const size_t width = engine->worker->limits.vocab_count;
-    uint32_t kept = 0;
+    uint32_t kept = 0, row = 0;
     for (uint32_t i = 0; i < engine->running_count; i++) {
         const uint32_t place = engine->running[i];
         struct decode_request *request = &engine->requests[place];
@@ -156,10 +161,8 @@ static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t en
             request->engine.first_step_us = (end_ns - start_ns) / NS_PER_US;
         }
         request->engine.computed += engine->rows[i];
-        if (engine->rows[i] > 0 && request->engine.computed == request->engine.token_count) {
-            stays = pick(engine, place, logits);
-            logits += width;
-        }
+        if (engine->rows[i] > 0 && request->engine.computed == request->engine.token_count)
+            stays = pick(engine, place, rows, row++);
         if (stays)
             engine->running[kept++] = place;
     }
@@ -178,15 +181,16 @@ static void run_step(struct decode_engine *engine)
 {
     struct worker *worker = engine->worker;
     struct decode_event done = {.kind = EVENT_STEP};
-    const uint32_t count = prepare(engine, &done.step.rows);
-    const float *logits = NULL;
+    bool best_only;
+    const uint32_t count = prepare(engine, &done.step.rows, &best_only);
+    struct pass_rows rows;
     struct error error;
     const uint64_t start_ns = clock_now_ns(worker->clock);
     const enum status status =
-        worker_forward(worker, engine->sequences, count, NULL, &logits, &error);
+        worker_forward(worker, engine->sequences, count, best_only, NULL, &rows, &error);
     const uint64_t end_ns = clock_now_ns(worker->clock);
     if (status == STATUS_OK) {
-        move_on(engine, start_ns, end_ns, logits);
+        move_on(engine, start_ns, end_ns, &rows);
     } else {
         fail_all(engine, status, error.text);
         done.step.rows = 0;

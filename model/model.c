@@ -199,6 +199,7 @@ static enum status open_net(struct model *model, const struct gguf *file,
         .sequences = options->max_sequences,
         .logit_rows = options->max_logit_rows,
         .context_tokens = options->context_tokens,
+        .token_count = model->info.token_count,
     };
     TRY(weights_load(file, &model->config, model->backend, &progress, &model->weights, error));
     model->info.weight_bytes = model->weights.bytes;
@@ -316,4 +317,11 @@ enum status model_forward(struct model *model, const struct forward_sequence *se
                           const float **logits_out, struct error *error)
 {
     return forward_run(model->forward, sequences, sequence_count, hooks, logits_out, error);
+}
+
+enum status model_forward_best(struct model *model, const struct forward_sequence *sequences,
+                               uint32_t sequence_count, const struct forward_hooks *hooks,
+                               const struct forward_best **best_out, struct error *error)
+{
+    return forward_run_best(model->forward, sequences, sequence_count, hooks, best_out, error);
 }

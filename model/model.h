@@ -106,4 +106,16 @@ enum status model_forward(struct model *model, const struct forward_sequence *se
                           uint32_t sequence_count, const struct forward_hooks *hooks,
                           const float **logits_out, struct error *error);
 
+/* The likeliest token of a row, where nothing else of its logits is wanted. */
+struct forward_best {
+    int32_t id; /* below token_count; the lowest of equals */
+    float logit;
+};
+/* As model_forward, but for the largest logit of every logit row only, which is found while the
+ * head is computed: no row of logits is stored. *best_out is [sum(logit_rows)], valid until the
+ * next call. A NaN counts as the largest of all. */
+enum status model_forward_best(struct model *model, const struct forward_sequence *sequences,
+                               uint32_t sequence_count, const struct forward_hooks *hooks,
+                               const struct forward_best **best_out, struct error *error);
+
 #endif

@@ -266,3 +266,17 @@ enum status sampler_pick(struct sampler *sampler, const struct sampling *samplin
     *out = result;
     return STATUS_OK;
 }
+
+bool sampling_needs_best_only(const struct sampling *sampling)
+{
+    return sampling_valid(sampling) && sampling->temperature < greedy_below &&
+           sampling->logprobs == 0;
+}
+
+enum status sampler_pick_best(int32_t id, float logit, struct sampled *out)
+{
+    if (!isfinite(logit))
+        return STATUS_CORRUPT;
+    *out = (struct sampled){.id = id};
+    return STATUS_OK;
+}

@@ -3,6 +3,7 @@
 #ifndef BATON_MODEL_SAMPLER_H
 #define BATON_MODEL_SAMPLER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -42,5 +43,12 @@ void sampler_destroy(struct sampler *sampler);
 enum status sampler_pick(struct sampler *sampler, const struct sampling *sampling,
                          const float *logits, uint32_t choice, uint32_t position,
                          struct sampled *out);
+
+/* Whether the largest logit is all that sampler_pick would look at: greedy, and no
+ * log-probabilities. */
+bool sampling_needs_best_only(const struct sampling *sampling);
+/* What sampler_pick makes of a row whose largest logit is known. CORRUPT when it is no number or
+ * infinite. *out is set on STATUS_OK only. */
+enum status sampler_pick_best(int32_t id, float logit, struct sampled *out);
 
 #endif

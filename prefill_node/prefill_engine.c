@@ -79,9 +79,11 @@ static bool part_is_last(const struct prefill_engine *engine, uint32_t part)
     return request->engine.position + engine->parts[part].row_count == request->job.given_count;
 }
 
-static void prepare(struct prefill_engine *engine)
+/* Whether every part with a row of logits needs its largest only. */
+static bool prepare(struct prefill_engine *engine)
 {
     struct page_pool *pages = engine->worker->pages;
+    bool best_only = true;
     for (uint32_t i = 0; i < engine->part_count; i++) {
         struct prefill_request *request = part_request(engine, i);
         if (engine->parts[i].takes_pages) {
@@ -97,7 +99,9 @@ static void prepare(struct prefill_engine *engine)
             .slots = request->slots,
             .logit_rows = part_is_last(engine, i) ? 1 : 0,
         };
+        best_only &= !part_is_last(engine, i) || sampling_needs_best_only(&request->job.sampling);
     }
+    return best_only;
 }
 
 /* Pages that this chunk completes in one layer go to control; one that straddles two chunks goes
@@ -134,12 +138,13 @@ static void send_failed(struct prefill_engine *engine, uint32_t place, enum stat
     send_event(engine, &event);
 }
 
-static void send_first(struct prefill_engine *engine, uint32_t place, const float *logits)
+static void send_first(struct prefill_engine *engine, uint32_t place, const struct pass_rows *rows,
+                       uint32_t row)
 {
     const struct job *job = &engine->requests[place].job;
     struct prefill_event event = {.kind = EVENT_FIRST, .place = place};
-    const enum status status = sampler_pick(engine->sampler, &job->sampling, logits, job->choice,
-                                            job->given_count, &event.first);
+    const enum status status =
+        pass_pick(rows, row, job, engine->sampler, job->given_count, &event.first);
     if (status == STATUS_OK) {
         send_event(engine, &event);
         return;
@@ -152,9 +157,10 @@ static void send_first(struct prefill_engine *engine, uint32_t place, const floa
 }
 
 /* After the pass: progress of each part, the first token of those that are through. */
-static void finish_parts(struct prefill_engine *engine, uint64_t start_ns, const float *logits)
+static void finish_parts(struct prefill_engine *engine, uint64_t start_ns,
+                         const struct pass_rows *rows)
 {
-    const size_t width = engine->worker->limits.vocab_count;
+    uint32_t row = 0;
     for (uint32_t i = 0; i < engine->part_count; i++) {
         struct prefill_request *request = part_request(engine, i);
         const uint32_t place = engine->queue[engine->parts[i].candidate];
@@ -166,10 +172,8 @@ static void finish_parts(struct prefill_engine *engine, uint64_t start_ns, const
         send_event(engine, &progress);
         const bool last = part_is_last(engine, i);
         request->engine.position += engine->parts[i].row_count;
-        if (!last)
-            continue;
-        send_first(engine, place, logits);
-        logits += width;
+        if (last)
+            send_first(engine, place, rows, row++);
     }
 }
 
@@ -187,13 +191,13 @@ static void remove_parts(struct prefill_engine *engine, bool all)
 static void run_chunk(struct prefill_engine *engine)
 {
     struct worker *worker = engine->worker;
-    prepare(engine);
+    const bool best_only = prepare(engine);
     const struct forward_hooks hooks = {.layer_done = on_layer_done, .arg = engine};
-    const float *logits = NULL;
+    struct pass_rows rows;
     struct error error;
     const uint64_t start_ns = clock_now_ns(worker->clock);
-    const enum status status =
-        worker_forward(worker, engine->sequences, engine->part_count, &hooks, &logits, &error);
+    const enum status status = worker_forward(worker, engine->sequences, engine->part_count,
+                                              best_only, &hooks, &rows, &error);
     if (status != STATUS_OK) {
         LOG_ERROR("a chunk of %" PRIu32 " prompts failed: %s", engine->part_count, error.text);
         for (uint32_t i = 0; i < engine->part_count; i++)
@@ -206,7 +210,7 @@ static void run_chunk(struct prefill_engine *engine)
                                  .work = {.ns = clock_now_ns(worker->clock) - start_ns}};
     for (uint32_t i = 0; i < engine->part_count; i++)
         done.work.rows += engine->parts[i].row_count;
-    finish_parts(engine, start_ns, logits);
+    finish_parts(engine, start_ns, &rows);
     remove_parts(engine, false);
     send_event(engine, &done);
     engine_port_ring(engine->port);

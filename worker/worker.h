@@ -15,6 +15,7 @@
 #include "transfer/router_client.h"
 #include "worker/job.h"
 #include "worker/notify.h"
+#include "worker/pass.h"
 #include "worker/request_table.h"
 #include "worker/worker_identity.h"
 #include "worker/worker_options.h"
@@ -74,10 +75,11 @@ void worker_send(struct worker *worker, struct router_ref router, enum message_i
 void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
                         const char *text);
 
-/* Engine thread: model_forward of the worker's model, the one place where its steps begin. */
+/* Engine thread: model_forward of the worker's model, the one place where its steps begin.
+ * best_only: sampling_needs_best_only holds for every sequence with a logit row. */
 enum status worker_forward(const struct worker *worker, const struct forward_sequence *sequences,
-                           uint32_t count, const struct forward_hooks *hooks,
-                           const float **logits_out, struct error *error);
+                           uint32_t count, bool best_only, const struct forward_hooks *hooks,
+                           struct pass_rows *rows_out, struct error *error);
 
 /* What a node makes its end of the hand-off from. */
 struct worker_handoff {

@@ -152,12 +152,15 @@ void worker_send_failed(struct worker *worker, const struct request_key *key, en
 }
 
 enum status worker_forward(const struct worker *worker, const struct forward_sequence *sequences,
-                           uint32_t count, const struct forward_hooks *hooks,
-                           const float **logits_out, struct error *error)
+                           uint32_t count, bool best_only, const struct forward_hooks *hooks,
+                           struct pass_rows *rows_out, struct error *error)
 {
     if (fault_at(FAULT_ENGINE_STEP) == FAULT_REFUSE)
         return error_set(error, STATUS_INTERNAL, "the engine was told to refuse for a test");
-    return model_forward(worker->model, sequences, count, hooks, logits_out, error);
+    *rows_out = (struct pass_rows){.vocab_count = worker->limits.vocab_count};
+    if (best_only)
+        return model_forward_best(worker->model, sequences, count, hooks, &rows_out->best, error);
+    return model_forward(worker->model, sequences, count, hooks, &rows_out->logits, error);
 }
 
 enum status worker_handoff_setup(const struct worker *worker, const char *listen,

@@ -42,6 +42,8 @@ struct forward {
     float *inverse_frequencies; /* [rotary / 2] */
     float *host_cos, *host_sin; /* [T][rotary / 2] */
     float *host_logits;         /* [L][V], NULL where the device's own are visible */
+    struct top_entry *top;      /* [L] */
+    struct forward_best *best;  /* [L] */
     int32_t *ids;               /* [T] */
     uint32_t *tail_rows;        /* [L] places of the tail rows among all */
 };
@@ -79,13 +81,16 @@ static enum status allocate_host(struct forward *f, struct error *error)
     f->host_cos = malloc(rows * half * sizeof(float));
     f->host_sin = malloc(rows * half * sizeof(float));
     f->host_logits = visible ? NULL : malloc(tail * vocab * sizeof(float));
+    f->top = malloc(tail * sizeof *f->top);
+    f->best = malloc(tail * sizeof *f->best);
     f->ids = malloc(rows * sizeof *f->ids);
     f->tail_rows = malloc(tail * sizeof *f->tail_rows);
     f->all.sequences = malloc(f->limits.sequences * sizeof *f->all.sequences);
     f->tail.sequences = malloc(f->limits.sequences * sizeof *f->tail.sequences);
     if (f->inverse_frequencies == NULL || f->host_cos == NULL || f->host_sin == NULL ||
-        (!visible && f->host_logits == NULL) || f->ids == NULL || f->tail_rows == NULL ||
-        f->all.sequences == NULL || f->tail.sequences == NULL)
+        (!visible && f->host_logits == NULL) || f->top == NULL || f->best == NULL ||
+        f->ids == NULL || f->tail_rows == NULL || f->all.sequences == NULL ||
+        f->tail.sequences == NULL)
         return error_set(error, STATUS_NO_MEMORY,
                          "no memory for the buffers of %zu rows and %zu rows of logits", rows,
                          tail);
@@ -144,6 +149,8 @@ void forward_destroy(struct forward *f)
     free(f->host_cos);
     free(f->host_sin);
     free(f->host_logits);
+    free(f->top);
+    free(f->best);
     free(f->ids);
     free(f->tail_rows);
     free(f->all.sequences);
@@ -392,9 +399,29 @@ static const float *run_head(struct forward *f)
     return f->host_logits;
 }
 
-enum status forward_run(struct forward *f, const struct forward_sequence *sequences,
-                        uint32_t sequence_count, const struct forward_hooks *hooks,
-                        const float **logits_out, struct error *error)
+static const struct forward_best *run_head_best(struct forward *f)
+{
+    if (f->tail.rows == 0)
+        return NULL;
+    f->backend->ops->project_top(f->backend,
+                                 &(struct project_top_args){.x = f->tail.hidden,
+                                                            .gain = f->weights->output_norm,
+                                                            .epsilon = f->config->norm_epsilon,
+                                                            .weight = weights_head(f->weights),
+                                                            .id_count = f->limits.token_count,
+                                                            .count = 1,
+                                                            .rows = f->tail.rows,
+                                                            .out = f->top});
+    part_done(f, FORWARD_HEAD);
+    for (uint32_t row = 0; row < f->tail.rows; row++)
+        f->best[row] = (struct forward_best){.id = f->top[row].id, .logit = f->top[row].value};
+    return f->best;
+}
+
+/* All but the head. */
+static enum status run_body(struct forward *f, const struct forward_sequence *sequences,
+                            uint32_t sequence_count, const struct forward_hooks *hooks,
+                            struct error *error)
 {
     TRY(check_call(f, sequences, sequence_count, error));
     plan_batches(f, sequences, sequence_count);
@@ -404,9 +431,29 @@ enum status forward_run(struct forward *f, const struct forward_sequence *sequen
     f->backend->ops->embed(f->backend, f->weights->embedding, f->ids, f->all.rows, f->all.hidden);
     part_done(f, FORWARD_EMBEDDING);
     run_layers(f);
+    return STATUS_OK;
+}
+
+enum status forward_run(struct forward *f, const struct forward_sequence *sequences,
+                        uint32_t sequence_count, const struct forward_hooks *hooks,
+                        const float **logits_out, struct error *error)
+{
+    TRY(run_body(f, sequences, sequence_count, hooks, error));
     const float *logits = run_head(f);
     f->backend->ops->synchronize(f->backend);
     f->hooks = NULL;
     *logits_out = logits;
+    return STATUS_OK;
+}
+
+enum status forward_run_best(struct forward *f, const struct forward_sequence *sequences,
+                             uint32_t sequence_count, const struct forward_hooks *hooks,
+                             const struct forward_best **best_out, struct error *error)
+{
+    TRY(run_body(f, sequences, sequence_count, hooks, error));
+    const struct forward_best *best = run_head_best(f);
+    f->backend->ops->synchronize(f->backend);
+    f->hooks = NULL;
+    *best_out = best;
     return STATUS_OK;
 }

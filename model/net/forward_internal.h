@@ -17,6 +17,7 @@ struct forward;
 struct forward_limits {
     uint32_t rows, sequences, logit_rows; /* of one call */
     uint32_t context_tokens;
+    uint32_t token_count; /* ids that may be the best of a row */
 };
 
 /* Keeps the pointers; all of them must outlive the forward. The sum of its buffers is part of a
@@ -31,5 +32,9 @@ void forward_destroy(struct forward *forward); /* NULL is fine */
 enum status forward_run(struct forward *forward, const struct forward_sequence *sequences,
                         uint32_t sequence_count, const struct forward_hooks *hooks,
                         const float **logits_out, struct error *error);
+/* As model_forward_best. */
+enum status forward_run_best(struct forward *forward, const struct forward_sequence *sequences,
+                             uint32_t sequence_count, const struct forward_hooks *hooks,
+                             const struct forward_best **best_out, struct error *error);
 
 #endif

@@ -11,6 +11,7 @@
 #include "kernels/kernels.h"
 #include "model/format/gguf.h"
 #include "model/model.h"
+#include "model/sampler.h"
 #include "tests/model/net/tiny_model.h"
 
 enum { TOKENS = 150, ROWS = 160, SEQUENCES = 8, CONTEXT = 256, PAGES_MAX = 64 };
@@ -189,6 +190,43 @@ static struct model *plain_model(void)
     return tiny_model_open(
         "llama", "f32",
         options_of(&(struct flavour){.kv_dtype = KV_F32, .activations = ACTIVATION_F32}));
+}
+
+/* The likeliest token alone is the one that greedy sampling takes from whole rows of logits. */
+Test(net_forward, best_tokens_are_those_of_greedy_sampling)
+{
+    int32_t tokens[TOKENS];
+    uint32_t slots[PAGES_MAX];
+    struct model *model =
+        tiny_model_open("qwen2", "q8_0", options_of(&(struct flavour){.kv_dtype = KV_BF16}));
+    const struct sampling greedy = {.top_p = 1.0f};
+    struct sampler *sampler = sampler_create(model_info(model)->token_count);
+    const size_t vocab = model_info(model)->vocab_count;
+    random_tokens(9, model, tokens, TOKENS);
+    float *logits = whole_logits(model, tokens, TOKENS);
+    cr_assert(sampling_needs_best_only(&greedy));
+    tiny_model_take(model, TOKENS, slots);
+    for (uint32_t wanted = 0; wanted <= TOKENS; wanted += wanted < 3 ? 1 : 49) {
+        const struct forward_sequence sequence = {
+            .tokens = tokens, .count = TOKENS, .slots = slots, .logit_rows = wanted};
+        const struct forward_best *best;
+        struct error error = {0};
+        cr_assert_eq(model_forward_best(model, &sequence, 1, NULL, &best, &error), STATUS_OK, "%s",
+                     error.text);
+        cr_assert_eq(best == NULL, wanted == 0);
+        for (uint32_t row = 0; row < wanted; row++) {
+            struct sampled expected, actual;
+            const float *whole = logits + (TOKENS - wanted + row) * vocab;
+            cr_assert_eq(sampler_pick(sampler, &greedy, whole, 0, row, &expected), STATUS_OK);
+            cr_assert_eq(sampler_pick_best(best[row].id, best[row].logit, &actual), STATUS_OK);
+            cr_assert_eq(actual.id, expected.id, "row %u of %u", row, wanted);
+            cr_assert_eq(best[row].logit, whole[expected.id]);
+        }
+    }
+    tiny_model_give(model, TOKENS, slots);
+    free(logits);
+    sampler_destroy(sampler);
+    model_close(model);
 }
 
 Test(net_forward, any_number_of_last_rows_has_logits)

@@ -251,6 +251,23 @@ Test(sampler, unsound_logits_are_corrupt)
     sampler_destroy(sampler);
 }
 
+Test(sampler, a_known_best_is_picked_or_corrupt)
+{
+    struct sampled sampled = {.id = -7};
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < 3; i++)
+        cr_assert_eq(sampler_pick_best(3, bad[i], &sampled), STATUS_CORRUPT);
+    cr_assert_eq(sampled.id, -7, "set on STATUS_OK only");
+    cr_assert_eq(sampler_pick_best(3, -2.0f, &sampled), STATUS_OK);
+    cr_assert_eq(sampled.id, 3);
+    const struct sampling greedy = {.top_p = 1.0f}, warm = {.temperature = 0.5f, .top_p = 1.0f};
+    const struct sampling told = {.top_p = 1.0f, .logprobs = 1}, wrong = {.top_p = 2.0f};
+    cr_assert(sampling_needs_best_only(&greedy));
+    cr_assert_not(sampling_needs_best_only(&warm));
+    cr_assert_not(sampling_needs_best_only(&told));
+    cr_assert_not(sampling_needs_best_only(&wrong), "sampler_pick is to refuse it");
+}
+
 Test(sampler, extreme_logits_are_no_trouble)
 {
     float logits[V];

@@ -1,0 +1,25 @@
+/* What a forward pass yields: where every sequence wants its likeliest token and no more, only that
+ * of each row, else whole rows of logits. The tokens are the same either way. Engine thread. */
+#ifndef BATON_WORKER_PASS_H
+#define BATON_WORKER_PASS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/model.h"
+#include "model/sampler.h"
+#include "worker/job.h"
+
+/* One of logits and best is NULL, both where no sequence asked for a row. Valid until the next
+ * pass. */
+struct pass_rows {
+    const float *logits; /* [rows][vocab_count] */
+    const struct forward_best *best;
+    size_t vocab_count;
+};
+
+/* The token of logit row `row`, at `position`, for a job; as sampler_pick. */
+enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct job *job,
+                      struct sampler *sampler, uint32_t position, struct sampled *out);
+
+#endif
