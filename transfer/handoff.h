@@ -51,7 +51,7 @@ struct handoff_limits {
 extern const struct handoff_limits handoff_default_limits;
 
 struct handoff_stats {
-    uint64_t bytes, strips;
+    uint64_t bytes, strips, messages;
     uint64_t first_send_ns, last_sent_ns, landed_ns; /* clock of the loop; 0: never */
 };
 

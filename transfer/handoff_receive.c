@@ -300,6 +300,7 @@ static void on_data_done(void *arg, const struct mover_data_header *header, enum
         in->strips_landed += strips;
         in->digest += strip_digest(header);
         in->stats.strips += strips;
+        in->stats.messages++;
         in->stats.bytes += header->payload_bytes;
         in->stats.last_sent_ns = loop_now_ns(receiver->loop);
         receiver->totals.bytes += header->payload_bytes;

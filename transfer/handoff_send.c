@@ -360,6 +360,7 @@ static void on_sent(void *arg, uint64_t cookie, enum status status)
         out->stats.last_sent_ns = loop_now_ns(sender->loop);
         out->stats.bytes += bytes;
         out->stats.strips += bytes / sender->region.strip_bytes;
+        out->stats.messages++;
         sender->totals.bytes += bytes;
     } else {
         out->send_failed = true; /* mostly the first sign that the peer is lost */

@@ -26,7 +26,6 @@
 enum {
     AM_MESSAGE = 1,
     AM_DATA = 2,
-    RENDEZVOUS_FROM_BYTES = 256 << 10, /* below it eager wins on TCP, from it rendezvous */
     DOMAINS_MAX = 4,
     PEERS_MAX = 256,
     CALLS_WAITING_MAX = 64,      /* connection requests of one turn */
@@ -199,8 +198,8 @@ static void send_post(struct send *send)
     struct mover_peer *peer = send->peer;
     const bool gathered = send->is_data && send->segment_count > 1;
     /* A rendezvous of several pieces takes a slow path of UCX. */
-    const bool rendezvous =
-        send->is_data && !gathered && !peer->shares_memory && send->bytes >= RENDEZVOUS_FROM_BYTES;
+    const bool rendezvous = send->is_data && !gathered && !peer->shares_memory &&
+                            send->bytes >= DOMAIN_RENDEZVOUS_FROM_BYTES;
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE,
@@ -371,6 +370,7 @@ static enum status ucx_dial(struct mover *mover, const char *address, struct mov
         return error_set(error, STATUS_IO, "%.100s cannot be dialled: %s", address,
                          ucs_status_string(status));
     peer->ready = true;
+    peer->shares_memory = domain_shares_memory() && mover_address_device(&target, device);
     peer->dial_deadline_ns =
         loop_now_ns(mover->loop) + (uint64_t)mover->options.connect_ms * NS_PER_MS;
     peer_greet(peer);
@@ -775,7 +775,8 @@ static struct mover_shape ucx_peer_shape(const struct mover_peer *peer)
 {
     if (peer->shares_memory)
         return (struct mover_shape){.run_bytes = 64 << 10, .gather_bytes = 1 << 20};
-    return (struct mover_shape){.run_bytes = RENDEZVOUS_FROM_BYTES, .gather_bytes = 256 << 10};
+    return (struct mover_shape){.run_bytes = DOMAIN_RENDEZVOUS_FROM_BYTES,
+                                .gather_bytes = 256 << 10};
 }
 
 const struct mover_ops mover_ucx_ops = {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <ucs/debug/debug.h>
 #include <ucs/debug/log_def.h>
@@ -64,6 +65,21 @@ void domain_library_tame(void)
     if (!getenv("UCX_ERROR_SIGNALS") && !getenv("UCX_HANDLE_ERRORS"))
         for (size_t i = 0; i < ARRAY_COUNT(signals); i++)
             ucs_debug_disable_signal(signals[i]);
+}
+
+bool domain_shares_memory(void)
+{
+    const char *transports = getenv("UCX_TLS");
+    char list[256];
+    char *rest = list;
+    if (!transports)
+        return false;
+    snprintf(list, sizeof list, "%s", transports);
+    for (const char *name; (name = strsep(&rest, ","));)
+        if (strcmp(name, "shm") == 0 || strcmp(name, "sm") == 0 || strcmp(name, "mm") == 0 ||
+            strcmp(name, "posix") == 0 || strcmp(name, "sysv") == 0 || strcmp(name, "all") == 0)
+            return true;
+    return false;
 }
 
 /* ---- domains ---- */

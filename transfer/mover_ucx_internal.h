@@ -7,6 +7,10 @@
 
 #include "transfer/mover_internal.h"
 
+enum {
+    DOMAIN_RENDEZVOUS_FROM_BYTES = 256 << 10, /* below it eager wins on TCP, from it rendezvous */
+};
+
 /* A UCX context and worker bound to one network device. */
 struct domain {
     struct mover *mover;
@@ -30,6 +34,8 @@ void domain_library_tame(void);
 enum status domain_open(struct domain *domain, const char *device,
                         const struct domain_handler *handlers, uint32_t handler_count, void *memory,
                         size_t memory_bytes, int *fd_out, struct error *error);
+/* Do the settings allow shared memory between processes of one host? There eager wins always. */
+bool domain_shares_memory(void);
 void domain_close(struct domain *domain);
 /* Progresses until quiet and arms: true. False when there is more to do than one turn may. */
 bool domain_progress(struct domain *domain);

@@ -16,6 +16,7 @@ struct bench {
 static const struct bench benches[] = {
     {"kernels", "every kernel at model shapes, beside the machine's limits", bench_kernels},
     {"model", "tokens per second of prefill and decode, and where the time goes", bench_model},
+    {"transfer", "hand-offs of pages between two processes, beside raw messages", bench_transfer},
 };
 
 static void help_print(FILE *to)
@@ -46,6 +47,7 @@ int command_bench(int argc, char **argv)
         argv[1] = program;
         return benches[i].run(argc - 1, argv + 1);
     }
-    fprintf(stderr, "baton bench: there is no bench '%s', there are: kernels, model\n", argv[1]);
+    fprintf(stderr, "baton bench: there is no bench '%s', there are: kernels, model, transfer\n",
+            argv[1]);
     return EXIT_WRONG_USAGE;
 }

@@ -4,5 +4,6 @@
 
 int bench_kernels(int argc, char **argv);
 int bench_model(int argc, char **argv);
+int bench_transfer(int argc, char **argv);
 
 #endif
