@@ -116,6 +116,13 @@ static void on_tasks(evutil_socket_t fd, short what, void *arg)
         CHECK(evtimer_add(loop->task_event, &(struct timeval){0}) == 0);
 }
 
+bool loop_has_tasks(const struct loop *loop)
+{
+    /* While tasks run the last entry marks the end of their turn; what follows it is new. */
+    const struct loop_task *last = TAILQ_LAST(&loop->tasks, task_queue);
+    return last != NULL && last->loop != NULL;
+}
+
 struct loop *loop_create(void)
 {
     CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);

@@ -52,6 +52,8 @@ void loop_wake_destroy(struct loop_wake *wake);
 struct loop_task *loop_task_create(struct loop *loop, loop_callback callback, void *arg);
 void loop_task_schedule(struct loop_task *task);
 void loop_task_destroy(struct loop_task *task);
+/* Is any task scheduled? Whoever spins in a callback gives way to it. */
+bool loop_has_tasks(const struct loop *loop);
 
 struct loop_signal *loop_signal_create(struct loop *loop, int signal_number, loop_callback callback,
                                        void *arg);

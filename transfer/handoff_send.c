@@ -192,7 +192,10 @@ static struct strip_room out_room(const struct handoff_out *out)
     const struct handoff_sender *sender = out->sender;
     const size_t strip = sender->region.strip_bytes;
     const struct mover_shape shape = sender->peers->ops->peer_shape(out->peer->link);
-    const size_t most = (size_t)out->peer->data_bytes_max / strip;
+    const size_t limit = (size_t)out->peer->data_bytes_max;
+    const size_t wanted =
+        shape.message_bytes > 0 && shape.message_bytes < limit ? shape.message_bytes : limit;
+    const size_t most = wanted < strip ? 1 : wanted / strip;
     const size_t run = (shape.run_bytes + strip - 1) / strip;
     const size_t gather = shape.gather_bytes / strip;
     return (struct strip_room){

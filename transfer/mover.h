@@ -69,10 +69,11 @@ struct mover_options {
     size_t memory_bytes;
 };
 
-/* Messages of one long segment are cheapest from `run_bytes` on; shorter pieces are better gathered
- * to messages of up to `gather_bytes`. */
+/* How data is best cut: a run of one segment goes alone from run_bytes on, shorter pieces are
+ * gathered to messages of up to gather_bytes, none is larger than message_bytes (0: as large as a
+ * message may be). */
 struct mover_shape {
-    size_t run_bytes, gather_bytes;
+    size_t run_bytes, gather_bytes, message_bytes;
 };
 
 struct mover_ops {

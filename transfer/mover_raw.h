@@ -6,6 +6,7 @@
 #ifndef BATON_TRANSFER_MOVER_RAW_H
 #define BATON_TRANSFER_MOVER_RAW_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,11 +26,13 @@ enum status mover_raw_dial(const char *address, void *memory, size_t memory_byte
                            struct mover_raw **out, struct error *error);
 void mover_raw_close(struct mover_raw *raw); /* NULL is fine */
 
-/* `count` messages of `bytes` from the dialling to the listening end, `window` of them in flight;
- * over when the listening end has said that it has them all. TIMEOUT after timeout_ms, CLOSED when
- * the other end is gone. */
+/* `count` messages of `bytes` from the dialling to the listening end, `window` of them in flight,
+ * gathered from and scattered to pieces of piece_bytes (0: in one piece), by rendezvous (in one
+ * piece only) or eager; over when the listening end has said that it has them all. TIMEOUT after
+ * timeout_ms, CLOSED when the other end is gone. */
 enum status mover_raw_stream(struct mover_raw *raw, size_t bytes, uint64_t count, uint32_t window,
-                             uint32_t timeout_ms, struct error *error);
+                             size_t piece_bytes, bool rendezvous, uint32_t timeout_ms,
+                             struct error *error);
 /* `count` round trips of a message of 64 bytes; the dialling end gets the length of each in ns, the
  * other passes NULL. */
 enum status mover_raw_rally(struct mover_raw *raw, uint64_t count, double *ns_out,

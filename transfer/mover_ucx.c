@@ -17,101 +17,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 
 enum {
-    AM_MESSAGE = 1,
-    AM_DATA = 2,
-    DOMAINS_MAX = 4,
     PEERS_MAX = 256,
-    CALLS_WAITING_MAX = 64,      /* connection requests of one turn */
-    MESSAGES_WAITING_MAX = 1024, /* small messages of one peer not yet sent */
-    SAFETY_MS = 20,              /* wake-ups of the event descriptor were seen to get lost */
+    SAFETY_MS = 20, /* wake-ups of the event descriptor were seen to get lost */
     DESTROY_TURNS_MAX = 100000,
-};
-
-/* A message or data on its way out. Data sends are preallocated, messages carry their bytes. */
-struct send {
-    STAILQ_ENTRY(send) entry; /* free list, queue of a peer, or list of those to be told */
-    struct mover_peer *peer;
-    bool is_data;
-    ucs_status_t status;
-    uint64_t cookie;
-    const void *data; /* of a message, or of the only segment */
-    size_t bytes;
-    uint32_t segment_count;
-    ucp_dt_iov_t *segments;             /* [MOVER_SEGMENTS_MAX]; NULL in a message */
-    uint8_t header[MOVER_HEADER_BYTES]; /* UCX 1.13 reads it until the send is complete */
-    uint8_t frame[];
-};
-STAILQ_HEAD(send_list, send);
-
-/* A rendezvous being received. Kept for reuse; there are never more than the owner has named
- * destinations for. */
-struct receive {
-    SLIST_ENTRY(receive) entry;
-    struct mover_peer *peer;
-    struct mover_data_header header;
-    ucp_dt_iov_t segments[MOVER_SEGMENTS_MAX];
-    bool begun; /* ucp_am_recv_data_nbx has returned */
-    bool over;
-    ucs_status_t status;
-};
-SLIST_HEAD(receive_list, receive);
-
-struct mover_peer {
-    LIST_ENTRY(mover_peer) entry;
-    struct mover *mover;
-    struct domain *domain;
-    ucp_ep_h ep;
-    void *context;
-    struct send_list queue; /* waits until the endpoint may be used */
-    uint32_t messages;      /* not yet complete */
-    uint32_t sends;         /* data and messages given to UCX, not yet complete or not yet told */
-    uint32_t receives;
-    uint64_t dial_deadline_ns; /* 0: connected, or accepted */
-    bool ready;                /* accepted endpoints send once the other side has spoken */
-    bool failed;               /* never call into this endpoint again but to close it */
-    bool closed;               /* by the owner: tells it nothing but ends of sends and receives */
-    bool closing, gone;        /* the endpoint is being closed, is closed */
-    bool shares_memory;        /* it is on this host, and shared memory is used */
-    enum status status;        /* why it failed */
-};
-LIST_HEAD(peer_list, mover_peer);
-
-struct mover {
-    struct loop *loop;
-    struct mover_options options;
-    struct mover_events events;
-    void *arg;
-    struct domain domains[DOMAINS_MAX];
-    uint32_t domain_count;
-    ucp_listener_h listener;
-    ucp_conn_request_h calls[CALLS_WAITING_MAX];
-    uint32_t call_count;
-    struct loop_task *turn;
-    struct loop_timer *safety;
-    bool safety_runs;
-    bool quiet; /* being destroyed: no callbacks */
-    struct peer_list peers;
-    uint32_t peer_count;
-    struct send *sends;     /* [sends_max] */
-    ucp_dt_iov_t *segments; /* [sends_max][MOVER_SEGMENTS_MAX] */
-    struct send_list sends_free, sends_told;
-    struct receive_list receives_free;
-    char address[MOVER_ADDRESS_BYTES];
+    SPIN_NS = 50 * NS_PER_US,  /* how long after the last event the next one is spun for */
+    TURN_NS = 20 * NS_PER_US,  /* and after how long the loop gets its turn in between */
+    MESSAGE_BYTES = 256 << 10, /* of data: as large as gains anything, as small as stays cached */
+    RUN_BYTES = 128 << 10,
 };
 
 static void on_turn(void *arg);
-
-static ucs_status_t on_am_message(void *arg, const void *header, size_t header_bytes, void *data,
-                                  size_t bytes, const ucp_am_recv_param_t *param);
-static ucs_status_t on_am_data(void *arg, const void *header, size_t header_bytes, void *data,
-                               size_t bytes, const ucp_am_recv_param_t *param);
 
 static void on_readable(void *arg, unsigned events)
 {
@@ -123,8 +45,8 @@ static void on_readable(void *arg, unsigned events)
 static enum status domain_for(struct mover *mover, const char *device, struct domain **out,
                               struct error *error)
 {
-    static const struct domain_handler handlers[] = {{AM_MESSAGE, on_am_message},
-                                                     {AM_DATA, on_am_data}};
+    static const struct domain_handler handlers[] = {{AM_MESSAGE, ucx_on_message},
+                                                     {AM_DATA, ucx_on_data}};
     for (uint32_t i = 0; i < mover->domain_count; i++) {
         struct domain *domain = &mover->domains[i];
         if (domain->device[0] == '\0' || strcmp(domain->device, device) == 0) {
@@ -148,161 +70,37 @@ static enum status domain_for(struct mover *mover, const char *device, struct do
     return STATUS_OK;
 }
 
-/* ---- sends ---- */
-
-static void turn_later(struct mover *mover)
+void ucx_turn_later(struct mover *mover)
 {
-    loop_task_schedule(mover->turn);
+    if (!mover->in_turn)
+        loop_task_schedule(mover->turn);
     if (!mover->safety_runs)
         loop_timer_start(mover->safety, SAFETY_MS, SAFETY_MS);
     mover->safety_runs = true;
 }
 
-/* Known to be over; UCX does not read it any more. Data is told to the owner. */
-static void send_finish(struct send *send)
-{
-    struct mover_peer *peer = send->peer;
-    struct mover *mover = peer->mover;
-    const uint64_t cookie = send->cookie;
-    const enum status status = domain_status(send->status);
-    peer->sends--;
-    if (!send->is_data) {
-        peer->messages--;
-        free(send);
-        return;
-    }
-    send->peer = NULL;
-    STAILQ_INSERT_HEAD(&mover->sends_free, send, entry);
-    if (!mover->quiet)
-        mover->events.on_sent(mover->arg, peer, cookie, status);
-}
-
-static void on_send_complete(void *request, ucs_status_t status, void *arg)
-{
-    struct send *send = arg;
-    send->status = status;
-    ucp_request_free(request);
-    send_finish(send);
-}
-
-/* Over before UCX was asked, or at once: told from the next turn, not inside the owner's call. */
-static void finish_later(struct send *send, ucs_status_t status)
-{
-    send->status = status;
-    STAILQ_INSERT_TAIL(&send->peer->mover->sends_told, send, entry);
-    turn_later(send->peer->mover);
-}
-
-static void send_post(struct send *send)
-{
-    struct mover_peer *peer = send->peer;
-    const bool gathered = send->is_data && send->segment_count > 1;
-    /* A rendezvous of several pieces takes a slow path of UCX. */
-    const bool rendezvous = send->is_data && !gathered && !peer->shares_memory &&
-                            send->bytes >= DOMAIN_RENDEZVOUS_FROM_BYTES;
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
-                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE,
-        .flags =
-            UCP_AM_SEND_FLAG_REPLY | (rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER),
-        .datatype = gathered ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
-        .cb.send = on_send_complete,
-        .user_data = send,
-    };
-    const ucs_status_ptr_t request = ucp_am_send_nbx(
-        peer->ep, send->is_data ? AM_DATA : AM_MESSAGE, send->is_data ? send->header : NULL,
-        send->is_data ? sizeof send->header : 0, gathered ? send->segments : send->data,
-        gathered ? send->segment_count : send->bytes, &param);
-    if (!UCS_PTR_IS_PTR(request))
-        finish_later(send, UCS_PTR_STATUS(request));
-    else
-        turn_later(peer->mover);
-}
-
-static void send_or_queue(struct send *send)
-{
-    send->peer->sends++;
-    if (send->peer->ready)
-        send_post(send);
-    else
-        STAILQ_INSERT_TAIL(&send->peer->queue, send, entry);
-}
-
-static bool is_usable(const struct mover_peer *peer)
-{
-    return !peer->failed && !peer->closed;
-}
-
-static enum status ucx_send_message(struct mover_peer *peer, const void *frame, size_t bytes)
-{
-    if (!is_usable(peer))
-        return STATUS_CLOSED;
-    if (bytes > peer->mover->options.message_bytes_max || peer->messages == MESSAGES_WAITING_MAX)
-        return STATUS_LIMIT;
-    struct send *send = malloc(sizeof *send + bytes);
-    CHECK(send != NULL);
-    *send = (struct send){.peer = peer, .bytes = bytes, .data = send->frame};
-    if (bytes > 0)
-        memcpy(send->frame, frame, bytes);
-    peer->messages++;
-    send_or_queue(send);
-    return STATUS_OK;
-}
-
-static enum status ucx_send_data(struct mover_peer *peer, const struct mover_data_header *header,
-                                 const struct mover_segment *segments, uint32_t segment_count,
-                                 uint64_t cookie)
-{
-    struct mover *mover = peer->mover;
-    CHECK(segment_count > 0 && segment_count <= MOVER_SEGMENTS_MAX);
-    CHECK(mover_segments_bytes(segments, segment_count) == header->payload_bytes);
-    if (!is_usable(peer))
-        return STATUS_CLOSED;
-    if (header->payload_bytes > mover->options.data_bytes_max)
-        return STATUS_LIMIT;
-    struct send *send = STAILQ_FIRST(&mover->sends_free);
-    if (!send)
-        return STATUS_AGAIN;
-    STAILQ_REMOVE_HEAD(&mover->sends_free, entry);
-    send->peer = peer;
-    send->is_data = true;
-    send->cookie = cookie;
-    send->data = segments[0].data;
-    send->bytes = header->payload_bytes;
-    send->segment_count = segment_count;
-    for (uint32_t i = 0; segment_count > 1 && i < segment_count; i++)
-        send->segments[i] = (ucp_dt_iov_t){segments[i].data, segments[i].bytes};
-    mover_header_write(header, send->header);
-    send_or_queue(send);
-    return STATUS_OK;
-}
-
 /* ---- peers ---- */
 
-static void peer_fail(struct mover_peer *peer, enum status status)
+void ucx_peer_fail(struct mover_peer *peer, enum status status)
 {
     if (peer->failed)
         return;
     peer->failed = true;
     peer->status = status == STATUS_OK ? STATUS_CLOSED : status;
-    turn_later(peer->mover);
+    ucx_turn_later(peer->mover);
 }
 
 static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct mover_peer *peer = arg;
     LOG_DEBUG("a peer's endpoint failed: %s", ucs_status_string(status));
-    peer_fail(peer, domain_status(status));
+    ucx_peer_fail(peer, domain_status(status));
 }
 
 static void peer_opened(struct mover_peer *peer)
 {
     peer->ready = true;
-    struct send *send;
-    while ((send = STAILQ_FIRST(&peer->queue))) {
-        STAILQ_REMOVE_HEAD(&peer->queue, entry);
-        send_post(send);
-    }
+    ucx_send_queued(peer);
 }
 
 /* An empty message. The side that dialled sends one at once and the other answers it: that is how
@@ -314,7 +112,7 @@ static void peer_greet(struct mover_peer *peer)
     CHECK(status == STATUS_OK || status == STATUS_CLOSED);
 }
 
-static void peer_greeted(struct mover_peer *peer)
+void ucx_peer_greeted(struct mover_peer *peer)
 {
     if (!peer->ready) {
         peer_opened(peer);
@@ -342,7 +140,7 @@ static struct mover_peer *peer_create(struct domain *domain, ucp_ep_params_t *pa
     }
     LIST_INSERT_HEAD(&domain->mover->peers, peer, entry);
     domain->mover->peer_count++;
-    turn_later(domain->mover);
+    ucx_turn_later(domain->mover);
     return peer;
 }
 
@@ -370,7 +168,6 @@ static enum status ucx_dial(struct mover *mover, const char *address, struct mov
         return error_set(error, STATUS_IO, "%.100s cannot be dialled: %s", address,
                          ucs_status_string(status));
     peer->ready = true;
-    peer->shares_memory = domain_shares_memory() && mover_address_device(&target, device);
     peer->dial_deadline_ns =
         loop_now_ns(mover->loop) + (uint64_t)mover->options.connect_ms * NS_PER_MS;
     peer_greet(peer);
@@ -389,7 +186,7 @@ static void on_connection_request(ucp_conn_request_h request, void *arg)
         return;
     }
     mover->calls[mover->call_count++] = request;
-    turn_later(mover);
+    ucx_turn_later(mover);
 }
 
 static void accept_calls(struct mover *mover)
@@ -414,7 +211,7 @@ static void ucx_peer_close(struct mover_peer *peer)
 {
     CHECK(!peer->closed);
     peer->closed = true;
-    turn_later(peer->mover);
+    ucx_turn_later(peer->mover);
 }
 
 static void on_ep_closed(void *request, ucs_status_t status, void *arg)
@@ -422,7 +219,7 @@ static void on_ep_closed(void *request, ucs_status_t status, void *arg)
     struct mover_peer *peer = arg;
     peer->gone = true;
     ucp_request_free(request);
-    turn_later(peer->mover);
+    ucx_turn_later(peer->mover);
 }
 
 /* What never reached UCX is over now; the rest UCX completes while it closes. */
@@ -436,15 +233,11 @@ static void peer_close_endpoint(struct mover_peer *peer)
         .user_data = peer,
     };
     peer->closing = true;
-    struct send *send;
-    while ((send = STAILQ_FIRST(&peer->queue))) {
-        STAILQ_REMOVE_HEAD(&peer->queue, entry);
-        finish_later(send, UCS_ERR_CANCELED);
-    }
+    ucx_cancel_queued(peer);
     const ucs_status_ptr_t request = ucp_ep_close_nbx(peer->ep, &param);
     if (!UCS_PTR_IS_PTR(request)) {
         peer->gone = true;
-        turn_later(peer->mover);
+        ucx_turn_later(peer->mover);
     }
 }
 
@@ -452,7 +245,7 @@ static void peers_reap(struct mover *mover)
 {
     struct mover_peer *peer = LIST_FIRST(&mover->peers);
     while (peer) {
-        if (!is_usable(peer) && !peer->closing)
+        if (!ucx_peer_is_usable(peer) && !peer->closing)
             peer_close_endpoint(peer);
         struct mover_peer *next = LIST_NEXT(peer, entry);
         if (!peer->gone || peer->sends > 0 || peer->receives > 0) {
@@ -469,170 +262,61 @@ static void peers_reap(struct mover *mover)
     }
 }
 
-/* ---- what arrives ---- */
-
-/* NULL for a peer that is unknown, failed or closed: nothing of it is taken any more. */
-static struct mover_peer *peer_of(struct mover *mover, const ucp_am_recv_param_t *param)
-{
-    if (!(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) || mover->quiet)
-        return NULL;
-    struct mover_peer *peer;
-    LIST_FOREACH(peer, &mover->peers, entry)
-    if (peer->ep == param->reply_ep)
-        return is_usable(peer) ? peer : NULL;
-    return NULL;
-}
-
-static ucs_status_t on_am_message(void *arg, const void *header, size_t header_bytes, void *data,
-                                  size_t bytes, const ucp_am_recv_param_t *param)
-{
-    struct mover *mover = ((struct domain *)arg)->mover;
-    struct mover_peer *peer = peer_of(mover, param);
-    if (!peer)
-        return UCS_OK;
-    if (header_bytes != 0 || bytes > mover->options.message_bytes_max ||
-        (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
-        LOG_WARN("a peer sent a message of %zu bytes where %zu is the limit; it is dropped", bytes,
-                 mover->options.message_bytes_max);
-        peer_fail(peer, STATUS_CORRUPT);
-        return UCS_OK;
-    }
-    if (bytes == 0)
-        peer_greeted(peer);
-    else
-        mover->events.on_message(mover->arg, peer, data, bytes);
-    return UCS_OK;
-}
-
-static void receive_finish(struct receive *receive)
-{
-    struct mover_peer *peer = receive->peer;
-    struct mover *mover = peer->mover;
-    const struct mover_data_header header = receive->header;
-    const enum status status = domain_status(receive->status);
-    SLIST_INSERT_HEAD(&mover->receives_free, receive, entry);
-    peer->receives--;
-    if (!mover->quiet)
-        mover->events.on_data_done(mover->arg, peer, &header, status);
-}
-
-/* Comes inside ucp_am_recv_data_nbx when the endpoint has just failed. */
-static void on_received(void *request, ucs_status_t status, size_t bytes, void *arg)
-{
-    struct receive *receive = arg;
-    receive->over = true;
-    receive->status = status;
-    ucp_request_free(request);
-    if (receive->begun)
-        receive_finish(receive);
-}
-
-static struct receive *receive_take(struct mover_peer *peer, const struct mover_data_header *header)
-{
-    struct receive *receive = SLIST_FIRST(&peer->mover->receives_free);
-    if (receive) {
-        SLIST_REMOVE_HEAD(&peer->mover->receives_free, entry);
-    } else {
-        receive = malloc(sizeof *receive);
-        CHECK(receive != NULL);
-    }
-    receive->peer = peer;
-    receive->header = *header;
-    receive->begun = receive->over = false;
-    peer->receives++;
-    return receive;
-}
-
-static void receive_rendezvous(struct mover_peer *peer, const struct mover_data_header *header,
-                               void *description, const struct mover_segment *segments,
-                               uint32_t count)
-{
-    struct receive *receive = receive_take(peer, header);
-    for (uint32_t i = 0; i < count; i++)
-        receive->segments[i] = (ucp_dt_iov_t){segments[i].data, segments[i].bytes};
-    const ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE,
-        .datatype = count > 1 ? ucp_dt_make_iov() : ucp_dt_make_contig(1),
-        .cb.recv_am = on_received,
-        .user_data = receive,
-    };
-    const ucs_status_ptr_t request = ucp_am_recv_data_nbx(
-        peer->domain->worker, description, count > 1 ? receive->segments : segments[0].data,
-        count > 1 ? count : header->payload_bytes, &param);
-    receive->begun = true;
-    if (!receive->over && !UCS_PTR_IS_PTR(request)) {
-        receive->over = true;
-        receive->status = UCS_PTR_STATUS(request);
-    }
-    if (receive->over)
-        receive_finish(receive);
-}
-
-static ucs_status_t on_am_data(void *arg, const void *header_bytes_in, size_t header_bytes,
-                               void *data, size_t bytes, const ucp_am_recv_param_t *param)
-{
-    struct mover *mover = ((struct domain *)arg)->mover;
-    struct mover_peer *peer = peer_of(mover, param);
-    if (!peer)
-        return UCS_OK;
-    struct mover_data_header header = {0};
-    if (header_bytes == MOVER_HEADER_BYTES)
-        mover_header_read(header_bytes_in, &header);
-    /* A receive buffer that is not exactly as long as what comes would abort the process. */
-    if (header_bytes != MOVER_HEADER_BYTES || header.payload_bytes != bytes ||
-        bytes > mover->options.data_bytes_max) {
-        LOG_WARN(
-            "a peer sent %zu bytes of data under a header of %zu that says %llu; it is dropped",
-            bytes, header_bytes, (unsigned long long)header.payload_bytes);
-        peer_fail(peer, STATUS_CORRUPT);
-        return UCS_OK;
-    }
-    struct mover_segment segments[MOVER_SEGMENTS_MAX];
-    const uint32_t count = mover->events.on_data(mover->arg, peer, &header, segments);
-    if (count == 0)
-        return UCS_OK; /* a rendezvous is answered by UCX without moving anything */
-    CHECK(mover_segments_bytes(segments, count) == bytes);
-    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) {
-        receive_rendezvous(peer, &header, data, segments, count);
-    } else {
-        const struct mover_segment from = {data, bytes};
-        mover_segments_copy(segments, count, &from, 1);
-        mover->events.on_data_done(mover->arg, peer, &header, STATUS_OK);
-    }
-    return UCS_OK;
-}
-
 /* ---- progress ---- */
 
 static bool mover_is_busy(const struct mover *mover)
 {
     const struct mover_peer *peer;
     LIST_FOREACH(peer, &mover->peers, entry)
-    if (peer->sends > 0 || peer->receives > 0 || peer->dial_deadline_ns || !is_usable(peer))
+    if (peer->sends > 0 || peer->receives > 0 || peer->dial_deadline_ns ||
+        !ucx_peer_is_usable(peer))
         return true;
     return false;
 }
 
-static void tell_sends(struct mover *mover)
+/* Once through everything that is due; false when there is more of it. */
+static bool turn_once(struct mover *mover)
 {
-    struct send *send;
-    while ((send = STAILQ_FIRST(&mover->sends_told))) {
-        STAILQ_REMOVE_HEAD(&mover->sends_told, entry);
-        send_finish(send);
+    bool quiet = true;
+    accept_calls(mover);
+    ucx_tell_sends(mover);
+    peers_reap(mover);
+    for (uint32_t i = 0; i < mover->domain_count; i++)
+        quiet &= domain_progress(&mover->domains[i]);
+    return quiet && STAILQ_EMPTY(&mover->sends_told);
+}
+
+/* Turns until nothing more comes, and for a while after the last event waits for the next one
+ * without giving up the CPU. False when the loop is to come back at once: there is more to do, or
+ * other work of the loop has to be done first. True: armed, the loop may sleep. */
+static bool turn(struct mover *mover)
+{
+    uint64_t now_ns = loop_now_ns(mover->loop);
+    const uint64_t end_ns = now_ns + TURN_NS;
+    bool spins = true;
+    while (spins) {
+        const uint64_t told = mover->told;
+        const bool quiet = turn_once(mover);
+        now_ns = loop_now_ns(mover->loop);
+        if (!quiet || mover->told != told)
+            mover->active_ns = now_ns;
+        if (loop_has_tasks(mover->loop) || now_ns >= end_ns)
+            return false;
+        spins = now_ns - mover->active_ns < (mover->spins ? SPIN_NS : 1);
     }
+    bool armed = true;
+    for (uint32_t i = 0; i < mover->domain_count; i++)
+        armed &= domain_arm(&mover->domains[i]);
+    return armed;
 }
 
 static void on_turn(void *arg)
 {
     struct mover *mover = arg;
-    accept_calls(mover);
-    tell_sends(mover);
-    peers_reap(mover);
-    bool more = false;
-    for (uint32_t i = 0; i < mover->domain_count; i++)
-        more |= !domain_progress(&mover->domains[i]);
-    if (more)
+    mover->in_turn = true;
+    const bool sleeps = turn(mover);
+    mover->in_turn = false;
+    if (!sleeps)
         loop_task_schedule(mover->turn);
 }
 
@@ -643,7 +327,7 @@ static void on_safety(void *arg)
     struct mover_peer *peer;
     LIST_FOREACH(peer, &mover->peers, entry)
     if (peer->dial_deadline_ns && now_ns >= peer->dial_deadline_ns)
-        peer_fail(peer, STATUS_TIMEOUT);
+        ucx_peer_fail(peer, STATUS_TIMEOUT);
     on_turn(mover);
     if (mover_is_busy(mover))
         return;
@@ -694,7 +378,7 @@ static void ucx_destroy(struct mover *mover)
     LIST_FOREACH(peer, &mover->peers, entry)
     peer->closed = true;
     for (int i = 0; i < DESTROY_TURNS_MAX && !LIST_EMPTY(&mover->peers); i++) {
-        tell_sends(mover);
+        ucx_tell_sends(mover);
         peers_reap(mover);
         for (uint32_t d = 0; d < mover->domain_count; d++)
             ucp_worker_progress(mover->domains[d].worker);
@@ -742,6 +426,8 @@ static enum status ucx_create(struct loop *loop, const struct mover_options *opt
         mover->sends[i].segments = mover->segments + (size_t)i * MOVER_SEGMENTS_MAX;
     for (uint32_t i = 0; i < options->sends_max; i++)
         STAILQ_INSERT_TAIL(&mover->sends_free, &mover->sends[i], entry);
+    mover->spins = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+    mover->rendezvous_bytes = domain_rendezvous_bytes();
     mover->turn = loop_task_create(loop, on_turn, mover);
     mover->safety = loop_timer_create(loop, on_safety, mover);
     if (options->listen) {
@@ -750,7 +436,7 @@ static enum status ucx_create(struct loop *loop, const struct mover_options *opt
             ucx_destroy(mover);
             return status;
         }
-        turn_later(mover);
+        ucx_turn_later(mover);
     }
     *out = mover;
     return STATUS_OK;
@@ -773,10 +459,12 @@ static void *ucx_peer_context(const struct mover_peer *peer)
 
 static struct mover_shape ucx_peer_shape(const struct mover_peer *peer)
 {
-    if (peer->shares_memory)
-        return (struct mover_shape){.run_bytes = 64 << 10, .gather_bytes = 1 << 20};
-    return (struct mover_shape){.run_bytes = DOMAIN_RENDEZVOUS_FROM_BYTES,
-                                .gather_bytes = 256 << 10};
+    if (peer->mover->rendezvous_bytes == SIZE_MAX)
+        return (struct mover_shape){
+            .run_bytes = RUN_BYTES, .gather_bytes = MESSAGE_BYTES, .message_bytes = MESSAGE_BYTES};
+    return (struct mover_shape){.run_bytes = peer->mover->rendezvous_bytes,
+                                .gather_bytes = MESSAGE_BYTES,
+                                .message_bytes = peer->mover->options.data_bytes_max};
 }
 
 const struct mover_ops mover_ucx_ops = {

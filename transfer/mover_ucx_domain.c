@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/log.h"
 
+enum { RENDEZVOUS_RDMA_BYTES = 64 << 10 };
 enum { PROGRESS_PER_TURN = 2000 }; /* calls before other events of the loop get their turn */
 
 enum status domain_status(ucs_status_t status)
@@ -55,7 +56,7 @@ void domain_library_tame(void)
 {
     static const char *const settings[][2] = {
         {"UCX_TCP_KEEPIDLE", "1s"},    {"UCX_TCP_KEEPINTVL", "1s"}, {"UCX_TCP_KEEPCNT", "3"},
-        {"UCX_TCP_CM_REUSEADDR", "y"}, {"UCX_TCP_PUT_ENABLE", "n"},
+        {"UCX_TCP_CM_REUSEADDR", "y"}, {"UCX_TCP_PUT_ENABLE", "n"}, {"UCX_TCP_RX_SEG_SIZE", "256k"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(settings); i++)
         CHECK(setenv(settings[i][0], settings[i][1], 0) == 0);
@@ -67,7 +68,8 @@ void domain_library_tame(void)
             ucs_debug_disable_signal(signals[i]);
 }
 
-bool domain_shares_memory(void)
+/* Is one of these, each with a comma behind it, among the transports of UCX_TLS? */
+static bool transports_have(const char *names)
 {
     const char *transports = getenv("UCX_TLS");
     char list[256];
@@ -75,11 +77,33 @@ bool domain_shares_memory(void)
     if (!transports)
         return false;
     snprintf(list, sizeof list, "%s", transports);
-    for (const char *name; (name = strsep(&rest, ","));)
-        if (strcmp(name, "shm") == 0 || strcmp(name, "sm") == 0 || strcmp(name, "mm") == 0 ||
-            strcmp(name, "posix") == 0 || strcmp(name, "sysv") == 0 || strcmp(name, "all") == 0)
+    for (const char *name; (name = strsep(&rest, ","));) {
+        char wanted[32];
+        snprintf(wanted, sizeof wanted, ",%.28s,", name);
+        if (strstr(names, wanted))
             return true;
+    }
     return false;
+}
+
+bool domain_shares_memory(void)
+{
+    return transports_have(",all,shm,sm,mm,posix,sysv,");
+}
+
+size_t domain_rendezvous_bytes(void)
+{
+    const char *threshold = getenv("UCX_RNDV_THRESH");
+    if (threshold && threshold[0] >= '0' && threshold[0] <= '9') {
+        char *end;
+        const unsigned long long number = strtoull(threshold, &end, 10);
+        return (size_t)(*end == 'k' || *end == 'K'   ? number << 10
+                        : *end == 'm' || *end == 'M' ? number << 20
+                                                     : number);
+    }
+    return transports_have(",all,ib,rc,rc_x,rc_v,rc_verbs,rc_mlx5,dc,dc_x,dc_mlx5,ud,ud_x,")
+               ? RENDEZVOUS_RDMA_BYTES
+               : SIZE_MAX;
 }
 
 /* ---- domains ---- */
@@ -190,15 +214,22 @@ void domain_close(struct domain *domain)
     *domain = (struct domain){0};
 }
 
+bool domain_poll(struct domain *domain)
+{
+    return ucp_worker_progress(domain->worker) != 0;
+}
+
 bool domain_progress(struct domain *domain)
 {
-    for (int i = 0; i < PROGRESS_PER_TURN; i++) {
-        if (ucp_worker_progress(domain->worker) != 0)
-            continue;
-        const ucs_status_t status = ucp_worker_arm(domain->worker);
-        if (status == UCS_OK)
+    for (int i = 0; i < PROGRESS_PER_TURN; i++)
+        if (!domain_poll(domain))
             return true;
-        CHECK(status == UCS_ERR_BUSY);
-    }
     return false;
+}
+
+bool domain_arm(struct domain *domain)
+{
+    const ucs_status_t status = ucp_worker_arm(domain->worker);
+    CHECK(status == UCS_OK || status == UCS_ERR_BUSY);
+    return status == UCS_OK;
 }

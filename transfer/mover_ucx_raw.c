@@ -9,16 +9,26 @@
 #include "base/clock.h"
 #include "transfer/mover_ucx_internal.h"
 
-enum { AM_DATA = 1, AM_NOTE = 2, NOTE_BYTES = 64, CONNECT_MS = 5000, CLOSE_TURNS_MAX = 100000 };
+enum {
+    AM_NOTE = AM_MESSAGE,
+    NOTE_BYTES = 64,
+    SENDS_MAX = 64,
+    STRIDE = 10007,
+    CONNECT_MS = 5000,
+    CLOSE_TURNS_MAX = 100000
+};
 
 struct mover_raw {
     struct domain domain; /* first: handlers get its address */
     ucp_listener_h listener;
     ucp_conn_request_h call;
     ucp_ep_h ep;
-    bool dialled, failed, shares_memory;
+    bool dialled, failed, rendezvous;
     uint8_t *memory;
-    size_t memory_bytes, next;
+    size_t memory_bytes, piece_bytes;
+    uint64_t next;                                      /* place */
+    ucp_dt_iov_t pieces[SENDS_MAX][MOVER_SEGMENTS_MAX]; /* read until a send is over */
+    uint32_t next_pieces;
     uint64_t received, notes;
     uint64_t sends, receives; /* in flight */
     uint8_t header[MOVER_HEADER_BYTES];
@@ -30,14 +40,22 @@ static uint64_t now_ns(void)
     return clock_now_ns(clock_monotonic());
 }
 
-/* The place of the next message, and on to the one after it. */
-static void *next_place(struct mover_raw *raw, size_t bytes)
+/* The places of the next message, and on to the one after it. Pieces are taken from all over the
+ * memory, so that no two are neighbours. */
+static uint32_t next_places(struct mover_raw *raw, size_t bytes, struct mover_segment *out)
 {
-    if (bytes > raw->memory_bytes - raw->next)
-        raw->next = 0;
-    void *at = raw->memory + raw->next;
-    raw->next += bytes;
-    return at;
+    const size_t piece =
+        raw->piece_bytes > 0 && raw->piece_bytes < bytes ? raw->piece_bytes : bytes;
+    const uint64_t places = raw->memory_bytes / piece;
+    uint32_t count = 0;
+    for (size_t done = 0; done < bytes && count < MOVER_SEGMENTS_MAX; count++) {
+        const size_t size = piece < bytes - done ? piece : bytes - done;
+        const uint64_t place = piece < bytes ? raw->next * STRIDE % places : raw->next % places;
+        out[count] = (struct mover_segment){raw->memory + place * piece, size};
+        raw->next++;
+        done += size;
+    }
+    return count;
 }
 
 /* ---- what arrives ---- */
@@ -61,9 +79,11 @@ static ucs_status_t on_am_data(void *arg, const void *header, size_t header_byte
         raw->failed = true;
         return UCS_OK;
     }
-    void *at = next_place(raw, bytes);
+    struct mover_segment to[MOVER_SEGMENTS_MAX];
+    const uint32_t count = next_places(raw, bytes, to);
     if (!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
-        memcpy(at, data, bytes);
+        const struct mover_segment from = {data, bytes};
+        mover_segments_copy(to, count, &from, 1);
         raw->received++;
         return UCS_OK;
     }
@@ -74,7 +94,7 @@ static ucs_status_t on_am_data(void *arg, const void *header, size_t header_byte
     };
     raw->receives++;
     const ucs_status_ptr_t request =
-        ucp_am_recv_data_nbx(raw->domain.worker, data, at, bytes, &receive);
+        ucp_am_recv_data_nbx(raw->domain.worker, data, to[0].data, bytes, &receive);
     if (!UCS_PTR_IS_PTR(request)) {
         raw->receives--;
         raw->received++;
@@ -117,13 +137,14 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-static void send_am(struct mover_raw *raw, unsigned id, const void *data, size_t bytes)
+static void send_am(struct mover_raw *raw, unsigned id, const void *data, size_t bytes,
+                    ucp_datatype_t datatype)
 {
-    const bool rendezvous =
-        id == AM_DATA && !raw->shares_memory && bytes >= DOMAIN_RENDEZVOUS_FROM_BYTES;
+    const bool rendezvous = id == AM_DATA && raw->rendezvous;
     const ucp_request_param_t param = {
-        .op_attr_mask =
-            UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
+                        UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_DATATYPE,
+        .datatype = datatype,
         .flags = rendezvous ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
         .cb.send = on_sent,
         .user_data = raw,
@@ -135,6 +156,25 @@ static void send_am(struct mover_raw *raw, unsigned id, const void *data, size_t
         raw->sends--;
         raw->failed |= UCS_PTR_STATUS(request) != UCS_OK;
     }
+}
+
+static void send_note(struct mover_raw *raw, const void *data, size_t bytes)
+{
+    send_am(raw, AM_NOTE, data, bytes, ucp_dt_make_contig(1));
+}
+
+static void send_next(struct mover_raw *raw, size_t bytes)
+{
+    struct mover_segment from[MOVER_SEGMENTS_MAX];
+    const uint32_t count = next_places(raw, bytes, from);
+    if (count == 1) {
+        send_am(raw, AM_DATA, from[0].data, bytes, ucp_dt_make_contig(1));
+        return;
+    }
+    ucp_dt_iov_t *pieces = raw->pieces[raw->next_pieces++ % SENDS_MAX];
+    for (uint32_t i = 0; i < count; i++)
+        pieces[i] = (ucp_dt_iov_t){from[i].data, from[i].bytes};
+    send_am(raw, AM_DATA, pieces, count, ucp_dt_make_iov());
 }
 
 static enum status check(const struct mover_raw *raw, uint64_t deadline_ns, struct error *error)
@@ -169,20 +209,24 @@ static enum status send_out(struct mover_raw *raw, uint64_t deadline_ns, struct 
 }
 
 enum status mover_raw_stream(struct mover_raw *raw, size_t bytes, uint64_t count, uint32_t window,
-                             uint32_t timeout_ms, struct error *error)
+                             size_t piece_bytes, bool rendezvous, uint32_t timeout_ms,
+                             struct error *error)
 {
+    raw->rendezvous = rendezvous && piece_bytes == 0;
+    raw->piece_bytes = piece_bytes;
     const uint64_t deadline_ns = now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
-    CHECK(bytes > 0 && bytes <= raw->memory_bytes && window > 0);
+    CHECK(bytes > 0 && bytes <= raw->memory_bytes && window > 0 && window <= SENDS_MAX);
+    CHECK(piece_bytes == 0 || bytes <= piece_bytes * MOVER_SEGMENTS_MAX);
     raw->next = 0;
     if (!raw->dialled) {
         TRY(wait_for(raw, &raw->received, raw->received + count, deadline_ns, error));
-        send_am(raw, AM_NOTE, raw->header, NOTE_BYTES / 2);
+        send_note(raw, raw->header, NOTE_BYTES / 2);
         return send_out(raw, deadline_ns, error);
     }
     const uint64_t notes = raw->notes;
     for (uint64_t sent = 0; sent < count;) {
         for (; sent < count && raw->sends < window && !raw->failed; sent++)
-            send_am(raw, AM_DATA, next_place(raw, bytes), bytes);
+            send_next(raw, bytes);
         ucp_worker_progress(raw->domain.worker);
         if (raw->failed)
             break;
@@ -199,12 +243,12 @@ enum status mover_raw_rally(struct mover_raw *raw, uint64_t count, double *ns_ou
         const uint64_t begun_ns = now_ns();
         const uint64_t notes = raw->notes;
         if (raw->dialled)
-            send_am(raw, AM_NOTE, ball, sizeof ball);
+            send_note(raw, ball, sizeof ball);
         TRY(wait_for(raw, &raw->notes, notes + 1, deadline_ns, error));
         if (raw->dialled)
             ns_out[i] = (double)(now_ns() - begun_ns);
         else
-            send_am(raw, AM_NOTE, ball, sizeof ball);
+            send_note(raw, ball, sizeof ball);
     }
     return send_out(raw, deadline_ns, error);
 }
@@ -297,7 +341,7 @@ enum status mover_raw_accept(struct mover_raw *raw, struct error *error)
     TRY(ep_open(raw, &params, error));
     /* The dialling end speaks first; its note says that the connection is whole. */
     TRY(wait_for(raw, &raw->notes, 1, deadline_ns, error));
-    send_am(raw, AM_NOTE, raw->header, NOTE_BYTES / 2);
+    send_note(raw, raw->header, NOTE_BYTES / 2);
     return send_out(raw, deadline_ns, error);
 }
 
@@ -310,7 +354,6 @@ enum status mover_raw_dial(const char *address, void *memory, size_t memory_byte
     TRY(raw_device(address, &at, device, error));
     TRY(raw_open(memory, memory_bytes, device, &raw, error));
     raw->dialled = true;
-    raw->shares_memory = domain_shares_memory() && mover_address_device(&at, device);
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR,
         .flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
@@ -318,7 +361,7 @@ enum status mover_raw_dial(const char *address, void *memory, size_t memory_byte
     };
     enum status status = ep_open(raw, &params, error);
     if (status == STATUS_OK) {
-        send_am(raw, AM_NOTE, raw->header, NOTE_BYTES / 2);
+        send_note(raw, raw->header, NOTE_BYTES / 2);
         status = wait_for(raw, &raw->notes, 1, now_ns() + (uint64_t)CONNECT_MS * NS_PER_MS, error);
     }
     if (status != STATUS_OK)

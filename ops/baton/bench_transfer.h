@@ -25,11 +25,12 @@ struct transfer_plan {
 };
 
 enum transfer_part {
-    TRANSFER_RAW,       /* raw messages */
-    TRANSFER_PLAIN,     /* hand-offs without checksums */
-    TRANSFER_CHECKED,   /* hand-offs with them */
-    TRANSFER_RALLY_RAW, /* round trips of raw messages */
-    TRANSFER_RALLY,     /* round trips of control messages over the mover and a loop */
+    TRANSFER_RAW,            /* raw messages, eager */
+    TRANSFER_RAW_RENDEZVOUS, /* and by rendezvous */
+    TRANSFER_PLAIN,          /* hand-offs without checksums */
+    TRANSFER_CHECKED,        /* hand-offs with them */
+    TRANSFER_RALLY_RAW,      /* round trips of raw messages */
+    TRANSFER_RALLY,          /* round trips of control messages over the mover and a loop */
     TRANSFER_PART_COUNT,
     TRANSFER_END = TRANSFER_PART_COUNT,
 };

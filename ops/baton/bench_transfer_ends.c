@@ -397,9 +397,11 @@ static enum status run_handoffs(struct transfer_end *end, const struct transfer_
 static enum status run_raw(struct transfer_end *end, const struct transfer_order *order,
                            struct error *error)
 {
-    if (order->part == TRANSFER_RAW)
+    if (order->part != TRANSFER_RALLY_RAW)
         return mover_raw_stream(end->raw, order->message_bytes, order->message_count, RAW_WINDOW,
-                                TRANSFER_PART_TIMEOUT_MS, error);
+                                end->plan->scatter ? end->plan->page_bytes : 0,
+                                order->part == TRANSFER_RAW_RENDEZVOUS, TRANSFER_PART_TIMEOUT_MS,
+                                error);
     return mover_raw_rally(end->raw, RALLIES, end->rally_ns, TRANSFER_PART_TIMEOUT_MS, error);
 }
 
@@ -429,12 +431,12 @@ enum status transfer_end_run(struct transfer_end *end, const struct transfer_ord
     end->slot_next = 0;
     if (order->part == TRANSFER_RALLY)
         status = run_rally(end, error);
-    else if (order->part == TRANSFER_RAW || order->part == TRANSFER_RALLY_RAW)
+    else if (order->part != TRANSFER_PLAIN && order->part != TRANSFER_CHECKED)
         status = run_raw(end, order, error);
     else
         status = run_handoffs(end, order, error);
     TRY(status);
-    if (order->part == TRANSFER_RAW) {
+    if (order->part == TRANSFER_RAW || order->part == TRANSFER_RAW_RENDEZVOUS) {
         end->figures.bytes = order->message_count * order->message_bytes;
         end->figures.messages = order->message_count;
     }

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "ops/baton/bench_transfer.h"
 
-enum { SPEED_RUNS = 5 };
+enum { SPEED_RUNS = 5, STRIDE = 10007 };
 
 struct transfer_pair {
     struct transfer_plan plan;
@@ -221,9 +221,9 @@ static double walk_speed(const struct transfer_plan *plan, size_t piece,
     memset(walk.to, 0xdd, bytes);
     for (int run = 0; run < SPEED_RUNS; run++) {
         const uint64_t begun_ns = clock_now_ns(clock_monotonic());
-        size_t done = 0;
-        for (; done + walk.piece <= bytes; done += walk.piece)
-            visit(&walk, done);
+        const size_t pieces = bytes / walk.piece, done = pieces * walk.piece;
+        for (size_t i = 0; i < pieces; i++)
+            visit(&walk, (plan->scatter ? i * STRIDE % pieces : i) * walk.piece);
         const double ns = (double)(clock_now_ns(clock_monotonic()) - begun_ns);
         best = (double)done / ns > best ? (double)done / ns : best;
     }
