@@ -132,7 +132,8 @@ static enum status measure(const struct transfer_plan *plan, struct transfer_pai
     for (uint32_t run = 0; run < runs; run++) {
         if (plan->has_raw) {
             TRY(part_run(pair, report, TRANSFER_RAW, run, error));
-            TRY(part_run(pair, report, TRANSFER_RAW_RENDEZVOUS, run, error));
+            if (!plan->scatter)
+                TRY(part_run(pair, report, TRANSFER_RAW_RENDEZVOUS, run, error));
         }
         TRY(part_run(pair, report, TRANSFER_PLAIN, run, error));
         TRY(part_run(pair, report, TRANSFER_CHECKED, run, error));

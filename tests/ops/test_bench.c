@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "kernels/kernels.h"
+#include "ops/baton/bench_commands.h"
 #include "ops/baton/bench_time.h"
 #include "ops/baton/commands.h"
 #include "tests/model/net/tiny_model.h"
@@ -287,6 +288,40 @@ static void count_call(void *arg, uint64_t turn)
     uint64_t *next = arg;
     cr_assert_eq(turn, *next);
     (*next)++;
+}
+
+/* Real hand-offs between two processes, or two threads; the figures are whatever they are. */
+Test(bench, hand_offs_over_every_transport)
+{
+    static const char *const transports[] = {"tcp", "shm", "loopback"};
+    static const char *const shares[] = {"plain_of_raw", "checked_of_limit"};
+    for (uint32_t i = 0; i < ARRAY_COUNT(transports); i++) {
+        struct outcome outcome = CALL(bench_transfer, "--transport", transports[i], "--page-bytes",
+                                      "4K", "--pages", "6", "--layers", "3", "--handoffs", "3",
+                                      "--runs", "2", "--json", i == 1 ? "--scatter" : NULL);
+        struct lines lines;
+        lines_parse(&outcome, &lines);
+        cr_assert_eq(lines.count, 1u);
+        const struct json *root = lines.roots[0];
+        cr_assert_str_eq(word(root, "transport"), transports[i]);
+        expect_near(number(root, "pages"), 6, "pages");
+        cr_assert_gt(number(root, "message_bytes"), 4095);
+        cr_assert_leq(number(root, "message_bytes"), 6 * 3 * 4096);
+        expect_near(number(root, "plain_gb_per_s") / number(root, "raw_gb_per_s"),
+                    number(root, shares[0]), shares[0]);
+        expect_near(1 / (1 / number(root, "raw_gb_per_s") + 1 / number(root, "crc32c_gb_per_s")),
+                    number(root, "checked_limit_gb_per_s"), "the limit");
+        expect_near(number(root, "checked_gb_per_s") / number(root, "checked_limit_gb_per_s"),
+                    number(root, shares[1]), shares[1]);
+        cr_assert_gt(number(root, "round_trip_us"), 0);
+        cr_assert((json_get(root, "round_trip_of_raw") != NULL) == (i != 2));
+        lines_free(&lines);
+        outcome_free(&outcome);
+    }
+    struct outcome wrong = CALL(bench_transfer, "--pages", "65536", "--page-bytes", "1M");
+    cr_assert_eq(wrong.exit_code, 1);
+    cr_assert(strstr(wrong.error.data, "take more than 1024 MiB"), "%s", wrong.error.data);
+    outcome_free(&wrong);
 }
 
 Test(bench, medians_and_turns)
