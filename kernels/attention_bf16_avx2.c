@@ -1,8 +1,10 @@
-/* Causal attention over bf16 pages, up to 24 query rows together: for every block of 64 tokens the
- * scores of up to 6 rows (tokens in lanes), then the softmax row by row, then the weighted sum of V
- * (dims in lanes). bf16 products are two fused multiply-adds a pair, the odd one first. */
+/* Causal attention over bf16 and int8 pages, up to 24 query rows together: for every block of 64
+ * tokens the scores of up to 6 rows (tokens in lanes), then the softmax row by row, then the
+ * weighted sum of V (dims in lanes). bf16 products are two fused multiply-adds a pair, the odd one
+ * first. int8 blocks are widened to bf16 first, once for all rows. */
 #include "kernels/attention_bf16.h"
 #include "kernels/lanes_avx2.h"
+#include "kernels/tanh_avx2.h"
 
 enum { TILE_ROWS = 6 };
 
@@ -13,7 +15,7 @@ struct tile {
     const float *q; /* [row][padded_dim], scaled and rounded */
     float *weights; /* [row][64], rounded */
     const struct block_parts *parts;
-    struct attention_sums *sums;
+    const struct attention_sums *sums;
     uint32_t first; /* token of the block */
     float corrections[TILE_ROWS];
 };
@@ -83,12 +85,21 @@ AVX2_INLINE float largest_lane(__m256 lanes)
     return _mm_cvtss_f32(half);
 }
 
-/* Scores of a row become weights, 0 past what the row sees. */
+/* Scores of 64 tokens, capped in place. */
+AVX2_INLINE void cap_scores(const struct attention_cap *cap, float *scores)
+{
+    for (uint32_t i = 0; i < ATTENTION_BLOCK; i += 8)
+        _mm256_storeu_ps(scores + i, cap_avx2(_mm256_loadu_ps(scores + i), cap->cap, cap->inverse));
+}
+
+/* Scores of a row become weights, 0 where the row does not see. */
 AVX2_INLINE void weigh_row(struct tile *tile, uint32_t r)
 {
     const uint32_t row = tile->row + r;
     float *scores = tile->weights + (size_t)row * ATTENTION_BLOCK;
-    const __m256i visible = _mm256_set1_epi32((int)visible_in_block(tile->rows, row, tile->first));
+    const struct block_span span = seen_in_block(tile->rows, row, tile->first);
+    const __m256i from = _mm256_set1_epi32((int)span.from - 1);
+    const __m256i to = _mm256_set1_epi32((int)span.to);
     const __m256i step = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256 lowest = _mm256_set1_ps(-INFINITY);
     __m256 block[ATTENTION_BLOCK / 8];
@@ -96,7 +107,8 @@ AVX2_INLINE void weigh_row(struct tile *tile, uint32_t r)
     UNROLL for (int i = 0; i < ATTENTION_BLOCK / 8; i++)
     {
         const __m256i token = _mm256_add_epi32(step, _mm256_set1_epi32(8 * i));
-        const __m256 seen = _mm256_castsi256_ps(_mm256_cmpgt_epi32(visible, token));
+        const __m256 seen = _mm256_castsi256_ps(
+            _mm256_and_si256(_mm256_cmpgt_epi32(to, token), _mm256_cmpgt_epi32(token, from)));
         block[i] = _mm256_blendv_ps(lowest, _mm256_loadu_ps(scores + 8 * i), seen);
         largest = _mm256_max_ps(block[i], largest); /* drops a NaN, which the weights keep */
     }
@@ -132,8 +144,10 @@ AVX2_INLINE void load_v(const struct tile *tile, uint32_t token, uint32_t dim, _
     pairs[1] = load_bytes(from + 32);
 }
 
-/* values = values * correction + weights * V for `count` rows and the pairs all of them see. */
-AVX2_INLINE void add_values(const struct tile *tile, const uint32_t count, uint32_t tokens)
+/* values = values * correction + weights * V for `count` rows and the tokens [from, to), pairs that
+ * all of them see. */
+AVX2_INLINE void add_values(const struct tile *tile, const uint32_t count, uint32_t from,
+                            uint32_t to)
 {
     const uint32_t padded = tile->rows->padded_dim;
     const float *weights = tile->weights + (size_t)tile->row * ATTENTION_BLOCK;
@@ -146,7 +160,7 @@ AVX2_INLINE void add_values(const struct tile *tile, const uint32_t count, uint3
             sums[r][0] = _mm256_mul_ps(_mm256_loadu_ps(values + r * padded), correction);
             sums[r][1] = _mm256_mul_ps(_mm256_loadu_ps(values + r * padded + 8), correction);
         }
-        for (uint32_t token = 0; token < tokens; token += 2) {
+        for (uint32_t token = from; token < to; token += 2) {
             __m256i pairs[2];
             load_v(tile, token, dim, pairs);
             UNROLL for (uint32_t odd = 2; odd-- > 0;)
@@ -170,81 +184,174 @@ AVX2_INLINE void add_values(const struct tile *tile, const uint32_t count, uint3
     }
 }
 
-/* The pairs from `token` on that this row sees and the first row of its tile does not see whole; an
- * unseen token of the last pair counts as zero, whatever stands in the page. */
-AVX2_INLINE void add_tail(const struct tile *tile, uint32_t row, uint32_t token)
+/* The pairs of tokens [token, end) of one row, not all tokens of which it sees. Those that it does
+ * not see count as zero, whatever stands in the page. */
+AVX2_INLINE void add_edge(const struct tile *tile, uint32_t row, uint32_t token, uint32_t end)
 {
     const uint32_t padded = tile->rows->padded_dim;
-    const uint32_t visible = visible_in_block(tile->rows, row, tile->first);
+    const struct block_span seen = seen_in_block(tile->rows, row, tile->first);
     const float *weights = tile->weights + (size_t)row * ATTENTION_BLOCK;
-    for (; token < visible; token += 2) {
-        const bool both = token + 1 < visible;
+    const __m256 none = _mm256_setzero_ps();
+    for (; token < end; token += 2) {
+        const bool even_seen = token >= seen.from;
+        const bool odd_seen = token + 1 < seen.to;
         for (uint32_t dim = 0; dim < padded; dim += 16) {
             __m256i pairs[2];
             load_v(tile, token, dim, pairs);
             for (uint32_t half = 0; half < 2; half++) {
                 float *at = tile->sums->values + (size_t)row * padded + dim + (size_t)8 * half;
-                const __m256 odd = both ? bf16_odd(pairs[half]) : _mm256_setzero_ps();
+                const __m256 odd = odd_seen ? bf16_odd(pairs[half]) : none;
+                const __m256 even = even_seen ? bf16_even(pairs[half]) : none;
                 __m256 sum = _mm256_loadu_ps(at);
                 sum = _mm256_fmadd_ps(_mm256_set1_ps(weights[token + 1]), odd, sum);
-                sum = _mm256_fmadd_ps(_mm256_set1_ps(weights[token]), bf16_even(pairs[half]), sum);
+                sum = _mm256_fmadd_ps(_mm256_set1_ps(weights[token]), even, sum);
                 _mm256_storeu_ps(at, sum);
             }
         }
     }
 }
 
-AVX2_INLINE void attend_tile(struct tile *tile, const uint32_t count)
+AVX2_INLINE void correct_row(const struct tile *tile, uint32_t r)
 {
-    const uint32_t longest = visible_in_block(tile->rows, tile->row + count - 1, tile->first);
-    const uint32_t shortest = visible_in_block(tile->rows, tile->row, tile->first) / 2 * 2;
-    for (uint32_t part = 0; part * KV_BLOCK_TOKENS < longest; part++)
-        score_part(tile, count, part);
-    for (uint32_t r = 0; r < count; r++)
-        weigh_row(tile, r);
-    add_values(tile, count, shortest);
-    for (uint32_t r = 0; r < count; r++)
-        if (visible_in_block(tile->rows, tile->row + r, tile->first) > shortest)
-            add_tail(tile, tile->row + r, shortest);
+    const uint32_t padded = tile->rows->padded_dim;
+    float *values = tile->sums->values + (size_t)(tile->row + r) * padded;
+    for (uint32_t dim = 0; dim < padded; dim += 8)
+        _mm256_storeu_ps(values + dim, _mm256_mul_ps(_mm256_loadu_ps(values + dim),
+                                                     _mm256_set1_ps(tile->corrections[r])));
 }
 
-/* Rows from `row` on in tiles of 6 or fewer, shared out evenly. */
-static void attend_block(const struct attention_rows *rows, const struct attention_space *space,
-                         uint32_t row, uint32_t first, struct attention_sums *sums)
+/* Scores and weights of the tile; then for every row its pairs before those that all rows see
+ * whole, those, and the rest. */
+AVX2_INLINE void attend_tile(struct tile *tile, const uint32_t count)
 {
-    const uint32_t end = rows->task->row_count;
+    const struct block_span top = seen_in_block(tile->rows, tile->row, tile->first);
+    const struct block_span bottom = seen_in_block(tile->rows, tile->row + count - 1, tile->first);
+    const uint32_t from = (bottom.from + 1) / 2 * 2;
+    const uint32_t to = top.to / 2 * 2 < from ? from : top.to / 2 * 2;
+    const struct attention_cap cap = attention_cap_base2(tile->rows->task);
+    for (uint32_t part = top.from / KV_BLOCK_TOKENS; part * KV_BLOCK_TOKENS < bottom.to; part++)
+        score_part(tile, count, part);
+    for (uint32_t r = 0; r < count; r++) {
+        if (tile->rows->task->soft_cap != 0.0f)
+            cap_scores(&cap, tile->weights + (size_t)(tile->row + r) * ATTENTION_BLOCK);
+        weigh_row(tile, r);
+    }
+    for (uint32_t r = 0; from > 0 && r < count; r++) {
+        const struct block_span seen = seen_in_block(tile->rows, tile->row + r, tile->first);
+        correct_row(tile, r);
+        tile->corrections[r] = 1.0f;
+        add_edge(tile, tile->row + r, seen.from / 2 * 2, seen.to < from ? seen.to : from);
+    }
+    add_values(tile, count, from, to);
+    for (uint32_t r = 0; r < count; r++)
+        add_edge(tile, tile->row + r, to, seen_in_block(tile->rows, tile->row + r, tile->first).to);
+}
+
+/* 16 values of int8 as bf16(scale * q). */
+AVX2_INLINE __m256i widen_pairs(const uint8_t *q, __m256 low, __m256 high)
+{
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)q);
+    const __m256i whole[2] = {_mm256_cvtepi8_epi32(bytes),
+                              _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+    const __m256 x = round_weights(_mm256_mul_ps(low, _mm256_cvtepi32_ps(whole[0])));
+    const __m256 y = round_weights(_mm256_mul_ps(high, _mm256_cvtepi32_ps(whole[1])));
+    /* Upper halves of all lanes side by side; packing goes by 128 bits, so two quarters swap. */
+    const __m256i packed = _mm256_packus_epi32(_mm256_srli_epi32(_mm256_castps_si256(x), 16),
+                                               _mm256_srli_epi32(_mm256_castps_si256(y), 16));
+    return _mm256_permute4x64_epi64(packed, 0xd8);
+}
+
+AVX2_INLINE void store_pairs(uint16_t *out, __m256i pairs)
+{
+    _mm256_storeu_si256((__m256i *)(void *)out, pairs);
+}
+
+/* A part of K: pairs of dims of 16 tokens, so every scale stands in two lanes. */
+AVX2_INLINE void widen_k(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out)
+{
+    __m256 by_lane[4];
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        const __m256 four = _mm256_broadcast_ps((const __m128 *)(const void *)(scales + 4 * i));
+        by_lane[i] = _mm256_permutevar8x32_ps(four, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+    }
+    for (size_t at = 0; at < (size_t)padded * KV_BLOCK_TOKENS; at += 32) {
+        store_pairs(out + at, widen_pairs(q + at, by_lane[0], by_lane[1]));
+        store_pairs(out + at + 16, widen_pairs(q + at + 16, by_lane[2], by_lane[3]));
+    }
+}
+
+/* A part of V: pairs of tokens of all dims, so two scales alternate. */
+AVX2_INLINE void widen_v(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out)
+{
+    for (uint32_t pair = 0; pair < KV_BLOCK_TOKENS / 2; pair++, scales += 2) {
+        const __m256 lanes = _mm256_setr_ps(scales[0], scales[1], scales[0], scales[1], scales[0],
+                                            scales[1], scales[0], scales[1]);
+        for (uint32_t i = 0; i < padded * 2; i += 16, q += 16, out += 16)
+            store_pairs(out, widen_pairs(q, lanes, lanes));
+    }
+}
+
+/* The parts of an int8 block that a row sees, as bf16 in the scratch. */
+static void block_widen(const struct attention_rows *rows, const struct attention_space *space,
+                        uint32_t first, struct block_span seen, struct block_parts *parts)
+{
+    block_parts_place(rows, space, seen, parts);
+    for (uint32_t part = 0; part < BLOCK_PARTS; part++) {
+        struct int8_part from;
+        if (!int8_part_find(rows->task, first, seen, part, &from))
+            continue;
+        const size_t at = (size_t)part * KV_BLOCK_TOKENS * rows->padded_dim;
+        widen_k(from.k, from.k_scales, rows->padded_dim, space->widened_k + at);
+        widen_v(from.v, from.v_scales, rows->padded_dim, space->widened_v + at);
+    }
+}
+
+static void attend_tile_of(struct tile *tile, uint32_t count)
+{
+    switch (count) {
+    case 6:
+        attend_tile(tile, 6);
+        break;
+    case 5:
+        attend_tile(tile, 5);
+        break;
+    case 4:
+        attend_tile(tile, 4);
+        break;
+    case 3:
+        attend_tile(tile, 3);
+        break;
+    case 2:
+        attend_tile(tile, 2);
+        break;
+    default:
+        attend_tile(tile, 1);
+        break;
+    }
+}
+
+/* The rows of the range in tiles of 6 or fewer, shared out evenly. */
+static void attend_block(const struct attention_rows *rows, const struct attention_space *space,
+                         struct row_range range, uint32_t first, const struct attention_sums *sums)
+{
+    const struct block_span seen = seen_by_range(rows, range, first);
     struct block_parts parts;
-    block_parts_find(rows->task, first, rows->visible[end - 1] - first, &parts);
     struct tile tile = {.rows = rows,
+                        .row = range.first,
                         .q = space->q,
-                        .weights = space->weights,
+                        .weights = space->scores,
                         .parts = &parts,
                         .sums = sums,
                         .first = first};
-    for (uint32_t left = (end - row + TILE_ROWS - 1) / TILE_ROWS; left > 0; left--) {
-        const uint32_t count = (end - row + left - 1) / left;
-        tile.row = row;
-        switch (count) {
-        case 6:
-            attend_tile(&tile, 6);
-            break;
-        case 5:
-            attend_tile(&tile, 5);
-            break;
-        case 4:
-            attend_tile(&tile, 4);
-            break;
-        case 3:
-            attend_tile(&tile, 3);
-            break;
-        case 2:
-            attend_tile(&tile, 2);
-            break;
-        default:
-            attend_tile(&tile, 1);
-            break;
-        }
-        row += count;
+    if (rows->task->kv->dtype == KV_I8)
+        block_widen(rows, space, first, seen, &parts);
+    else
+        block_parts_find(rows->task, first, seen, &parts);
+    for (uint32_t left = (range.end - range.first + TILE_ROWS - 1) / TILE_ROWS; left > 0; left--) {
+        const uint32_t count = (range.end - tile.row + left - 1) / left;
+        attend_tile_of(&tile, count);
+        tile.row += count;
     }
 }
 
@@ -274,4 +381,9 @@ void attention_bf16__avx2_6x16(const struct attention_task *task)
     const uint64_t saved = float_flush_begin();
     attend(task);
     float_flush_end(saved);
+}
+
+void attention_i8__avx2_6x16(const struct attention_task *task)
+{
+    attention_bf16__avx2_6x16(task);
 }

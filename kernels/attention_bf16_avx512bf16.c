@@ -1,7 +1,8 @@
-/* Causal attention over bf16 pages, up to 24 query rows together. For every block of 64 tokens and
- * up to 6 rows: scores with tokens in lanes, kept in registers through the softmax, then the
- * weighted sum of V with dims in lanes, 64 dims at a time. The first tile of a block asks for the
- * next block's K and V, which a decode step finds in memory only. */
+/* Causal attention over bf16 and int8 pages, up to 24 query rows together. For every block of 64
+ * tokens and up to 6 rows: scores with tokens in lanes, kept in registers through the softmax, then
+ * the weighted sum of V with dims in lanes, 64 dims at a time. The first tile of a block asks for
+ * the next block's K and V, which a decode step finds in memory only. int8 blocks are widened to
+ * bf16 first, once for all rows. */
 #include "kernels/attention_bf16.h"
 #include "kernels/lanes_avx512.h"
 
@@ -12,13 +13,14 @@ enum { TILE_ROWS = 6, DIM_VECTORS = 4 };
 /* A tile at work on a block. */
 struct tile {
     const struct attention_rows *rows;
-    uint32_t row; /* the first */
-    const uint16_t *q;
-    uint16_t *weights;
+    uint32_t row;                            /* the first */
+    const uint16_t *q;                       /* [padded_dim / 2][24 rows][2 dims] */
+    uint16_t *weights;                       /* [row][64] */
     const struct block_parts *parts, *ahead; /* ahead: to be asked for, or NULL */
-    struct attention_sums *sums;
+    uint32_t ahead_shift;                    /* log2 of bytes of bf16 for a byte of its pages */
+    const struct attention_sums *sums;
     uint32_t first; /* token of the block */
-    float corrections[TILE_ROWS];
+    float maxima[LANE_COUNT], corrections[LANE_COUNT];
 };
 
 AVX512_INLINE __m512 broadcast_pair(const uint16_t *pair)
@@ -33,6 +35,11 @@ AVX512_INLINE __m512 load_pairs(const uint8_t *pairs)
     return _mm512_castsi512_ps(_mm512_loadu_si512(pairs));
 }
 
+AVX512_INLINE void ask(const uint8_t *line)
+{
+    _mm_prefetch((const char *)line, _MM_HINT_T0);
+}
+
 AVX512_INLINE __m512 exp2_avx512(__m512 x)
 {
     const __mmask16 zero = _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP2_LOWEST), _CMP_LT_OQ);
@@ -45,30 +52,81 @@ AVX512_INLINE __m512 exp2_avx512(__m512 x)
     return _mm512_maskz_scalef_ps((__mmask16)~zero, p, n);
 }
 
-/* Scores of 64 tokens of a row, in registers, become weights: bf16 in the scratch, sums by lane. */
-AVX512_INLINE void weigh_row(struct tile *tile, uint32_t r, __m512 scores[BLOCK_PARTS])
+AVX512_INLINE __m512 tanh_avx512(__m512 x)
+{
+    x = _mm512_min_ps(_mm512_set1_ps(TANH_HIGHEST), x); /* in this order a NaN stays */
+    x = _mm512_max_ps(_mm512_set1_ps(-TANH_HIGHEST), x);
+    const __m512 square = _mm512_mul_ps(x, x);
+    __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(TANH_P4), square, _mm512_set1_ps(TANH_P3));
+    p = _mm512_fmadd_ps(p, square, _mm512_set1_ps(TANH_P2));
+    p = _mm512_fmadd_ps(p, square, _mm512_set1_ps(TANH_P1));
+    p = _mm512_fmadd_ps(p, square, _mm512_set1_ps(1.0f));
+    __m512 q = _mm512_fmadd_ps(_mm512_set1_ps(TANH_Q4), square, _mm512_set1_ps(TANH_Q3));
+    q = _mm512_fmadd_ps(q, square, _mm512_set1_ps(TANH_Q2));
+    q = _mm512_fmadd_ps(q, square, _mm512_set1_ps(TANH_Q1));
+    q = _mm512_fmadd_ps(q, square, _mm512_set1_ps(1.0f));
+    return _mm512_div_ps(_mm512_mul_ps(x, p), q);
+}
+
+/* Scores of `vectors` times 16 tokens, capped in place. */
+__attribute__((noinline)) static void cap_scores(const struct attention_task *task, float *scores,
+                                                 uint32_t vectors)
+{
+    const struct attention_cap cap = attention_cap_base2(task);
+    for (uint32_t i = 0; i < vectors; i++, scores += 16) {
+        const __m512 x = _mm512_mul_ps(_mm512_loadu_ps(scores), _mm512_set1_ps(cap.inverse));
+        _mm512_storeu_ps(scores, _mm512_mul_ps(_mm512_set1_ps(cap.cap), tanh_avx512(x)));
+    }
+}
+
+/* Lane r is the largest of the lanes of row r, r < 8; there is no NaN among them. */
+AVX512_INLINE __m512 largest_of_rows(const __m512 rows[8])
+{
+    __m512 pairs[4];
+    __m512 quads[2];
+    UNROLL for (int i = 0; i < 4; i++) pairs[i] =
+        _mm512_max_ps(_mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]),
+                      _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]));
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        const __m512d even = _mm512_castps_pd(pairs[2 * i]);
+        const __m512d odd = _mm512_castps_pd(pairs[2 * i + 1]);
+        quads[i] = _mm512_max_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(even, odd)),
+                                 _mm512_castpd_ps(_mm512_unpackhi_pd(even, odd)));
+    }
+    /* Quarters: two of the first four rows, two of the others; then all in all of them. */
+    __m512 all = _mm512_max_ps(_mm512_shuffle_f32x4(quads[0], quads[1], 0x44),
+                               _mm512_shuffle_f32x4(quads[0], quads[1], 0xee));
+    all = _mm512_max_ps(all, _mm512_shuffle_f32x4(all, all, 0xb1));
+    return _mm512_shuffle_f32x4(all, all, 0x08);
+}
+
+/* New maxima and corrections of the rows, from their scores. */
+AVX512_INLINE void raise_maxima(struct tile *tile, const uint32_t count,
+                                __m512 scores[TILE_ROWS][BLOCK_PARTS])
+{
+    const __mmask16 rows = (__mmask16)((1u << count) - 1);
+    const __m512 lowest = _mm512_set1_ps(-INFINITY);
+    __m512 largest[8];
+    UNROLL for (uint32_t r = 0; r < 8; r++) largest[r] = lowest;
+    UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
+        largest[r] =
+            _mm512_max_ps(scores[r][i], largest[r]); /* drops a NaN, which the weights keep */
+    float *kept = tile->sums->maximum + tile->row;
+    const __m512 before = _mm512_mask_loadu_ps(lowest, rows, kept);
+    const __m512 maxima = _mm512_max_ps(largest_of_rows(largest), before);
+    _mm512_mask_storeu_ps(kept, rows, maxima);
+    _mm512_storeu_ps(tile->maxima, maxima);
+    _mm512_storeu_ps(tile->corrections, exp2_avx512(_mm512_sub_ps(before, maxima)));
+}
+
+/* Scores of 64 tokens of a row become weights: bf16 in the scratch, sums by lane. */
+AVX512_INLINE void weigh_row(const struct tile *tile, uint32_t r, __m512 scores[BLOCK_PARTS])
 {
     const uint32_t row = tile->row + r;
-    const uint32_t visible = visible_in_block(tile->rows, row, tile->first);
-    const __m512 lowest = _mm512_set1_ps(-INFINITY);
-    if (visible < ATTENTION_BLOCK) {
-        const uint64_t seen = (UINT64_C(1) << visible) - 1;
-        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) scores[i] =
-            _mm512_mask_blend_ps((__mmask16)(seen >> (16 * i)), lowest, scores[i]);
-    }
-    __m512 largest = lowest;
-    UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) largest =
-        _mm512_max_ps(scores[i], largest); /* drops a NaN, which the weights keep */
-    const float found = _mm512_reduce_max_ps(largest);
-    const float before = tile->sums->maximum[row];
-    const float maximum = found > before ? found : before;
-    tile->corrections[r] = 1.0f;
-    if (!(maximum == before)) {
-        tile->corrections[r] = exp2_approx(before - maximum);
-        tile->sums->maximum[row] = maximum;
-    }
+    const __m512 maximum = _mm512_set1_ps(tile->maxima[r]);
     UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) scores[i] =
-        exp2_avx512(_mm512_sub_ps(scores[i], _mm512_set1_ps(maximum)));
+        exp2_avx512(_mm512_sub_ps(scores[i], maximum));
     uint16_t *weights = tile->weights + (size_t)row * ATTENTION_BLOCK;
     _mm512_storeu_si512(weights, (__m512i)_mm512_cvtne2ps_pbh(scores[1], scores[0]));
     _mm512_storeu_si512(weights + 32, (__m512i)_mm512_cvtne2ps_pbh(scores[3], scores[2]));
@@ -79,38 +137,64 @@ AVX512_INLINE void weigh_row(struct tile *tile, uint32_t r, __m512 scores[BLOCK_
         lanes, _mm512_fmadd_ps(_mm512_loadu_ps(lanes), _mm512_set1_ps(tile->corrections[r]), sum));
 }
 
-AVX512_INLINE void ask(const uint8_t *line)
+/* Bit t: the row sees token t of the block. */
+AVX512_INLINE uint64_t seen_mask(const struct tile *tile, uint32_t row)
 {
-    _mm_prefetch((const char *)line, _MM_HINT_T0);
+    const struct block_span seen = seen_in_block(tile->rows, row, tile->first);
+    return (UINT64_MAX >> (ATTENTION_BLOCK - seen.to)) & (UINT64_MAX << seen.from);
 }
 
-AVX512_INLINE void score_tile(struct tile *tile, const uint32_t count)
+AVX512_INLINE void score_tile(struct tile *tile, const uint32_t count, const bool whole)
 {
     const uint32_t padded = tile->rows->padded_dim;
-    const uint16_t *q = tile->q + (size_t)tile->row * padded;
+    const uint16_t *q = tile->q + (size_t)tile->row * 2;
     const struct block_parts *parts = tile->parts;
+    const struct block_parts *ahead = tile->ahead;
+    const size_t ahead_line = (size_t)64 >> tile->ahead_shift;
     __m512 scores[TILE_ROWS][BLOCK_PARTS];
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
         scores[r][i] = _mm512_setzero_ps();
-    for (size_t dim = 0, at = 0; dim < padded; dim += 2, at += 64) {
+    for (size_t pair = 0, at = 0, at_ahead = 0; pair < padded / 2; pair++, at += 64) {
         __m512 k[BLOCK_PARTS];
         UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] = load_pairs(parts->k[i] + at);
-        if (tile->ahead)
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(tile->ahead->k[i] + at);
+        if (ahead) {
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(ahead->k[i] + at_ahead);
+            at_ahead += ahead_line;
+        }
         UNROLL for (uint32_t r = 0; r < count; r++)
         {
-            const __m512 pair = broadcast_pair(q + r * padded + dim);
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) DOT_PAIRS(scores[r][i], k[i], pair);
+            const __m512 both = broadcast_pair(q + (pair * ATTENTION_TILE_ROWS + r) * 2);
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) DOT_PAIRS(scores[r][i], k[i], both);
         }
     }
+    if (tile->rows->task->soft_cap != 0.0f) {
+        float kept[TILE_ROWS][ATTENTION_BLOCK];
+        UNROLL for (uint32_t r = 0; r < count; r++)
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
+                _mm512_storeu_ps(kept[r] + (size_t)i * 16, scores[r][i]);
+        cap_scores(tile->rows->task, kept[0], count * BLOCK_PARTS);
+        UNROLL for (uint32_t r = 0; r < count; r++)
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) scores[r][i] =
+                _mm512_loadu_ps(kept[r] + (size_t)i * 16);
+    }
+    if (!whole) {
+        UNROLL for (uint32_t r = 0; r < count; r++)
+        {
+            const uint64_t seen = seen_mask(tile, tile->row + r);
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) scores[r][i] = _mm512_mask_blend_ps(
+                (__mmask16)(seen >> (16 * i)), _mm512_set1_ps(-INFINITY), scores[r][i]);
+        }
+    }
+    raise_maxima(tile, count, scores);
     UNROLL for (uint32_t r = 0; r < count; r++) weigh_row(tile, r, scores[r]);
 }
 
-/* values = values * correction + weights * V for the first `pairs` pairs and 16 * vectors dims. */
+/* values = values * correction + weights * V for the pairs [from, to) and 16 * vectors dims. */
 AVX512_INLINE void add_values(struct tile *tile, const uint32_t count, const uint32_t vectors,
-                              uint32_t dim, uint32_t pairs)
+                              uint32_t dim, uint32_t from, uint32_t to)
 {
     enum { PART_PAIRS = KV_BLOCK_TOKENS / 2 };
+    const size_t ahead_line = (size_t)64 >> tile->ahead_shift;
     const uint32_t padded = tile->rows->padded_dim;
     const uint16_t *weights = tile->weights + (size_t)tile->row * ATTENTION_BLOCK;
     float *values = tile->sums->values + (size_t)tile->row * padded + dim;
@@ -118,41 +202,46 @@ AVX512_INLINE void add_values(struct tile *tile, const uint32_t count, const uin
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < vectors; i++)
         sums[r][i] = _mm512_mul_ps(_mm512_loadu_ps(values + r * padded + (size_t)i * 16),
                                    _mm512_set1_ps(tile->corrections[r]));
-    for (uint32_t first = 0; first < pairs; first += PART_PAIRS) {
+    for (uint32_t first = from; first < to;) {
         const uint32_t part = first / PART_PAIRS;
-        const uint8_t *from = tile->parts->v[part] + (size_t)dim * 4;
-        const uint32_t end = pairs - first < PART_PAIRS ? pairs - first : PART_PAIRS;
-        const uint8_t *ahead = tile->ahead ? tile->ahead->v[part] + (size_t)dim * 4 : NULL;
-        for (uint32_t pair = 0; pair < end; pair++, from += (size_t)padded * 4) {
+        const size_t at = ((size_t)(first % PART_PAIRS) * padded + dim) * 4;
+        const uint8_t *at_v = tile->parts->v[part] + at;
+        const uint8_t *at_ahead =
+            tile->ahead ? tile->ahead->v[part] + (at >> tile->ahead_shift) : NULL;
+        const uint32_t end = (part + 1) * PART_PAIRS < to ? (part + 1) * PART_PAIRS : to;
+        for (uint32_t pair = first; pair < end; pair++, at_v += (size_t)padded * 4) {
             __m512 v[DIM_VECTORS];
-            UNROLL for (uint32_t i = 0; i < vectors; i++) v[i] = load_pairs(from + (size_t)i * 64);
-            if (ahead)
-                UNROLL for (uint32_t i = 0; i < vectors; i++)
-                    ask(ahead + (size_t)pair * padded * 4 + (size_t)i * 64);
+            UNROLL for (uint32_t i = 0; i < vectors; i++) v[i] = load_pairs(at_v + (size_t)i * 64);
+            if (at_ahead) {
+                UNROLL for (uint32_t i = 0; i < vectors; i++) ask(at_ahead + i * ahead_line);
+                at_ahead += padded / 16 * ahead_line;
+            }
             UNROLL for (uint32_t r = 0; r < count; r++)
             {
-                const __m512 weight =
-                    broadcast_pair(weights + r * ATTENTION_BLOCK + (first + pair) * 2);
+                const __m512 weight = broadcast_pair(weights + r * ATTENTION_BLOCK + pair * 2);
                 UNROLL for (uint32_t i = 0; i < vectors; i++) DOT_PAIRS(sums[r][i], v[i], weight);
             }
         }
+        first = end;
     }
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < vectors; i++)
         _mm512_storeu_ps(values + r * padded + (size_t)i * 16, sums[r][i]);
 }
 
-/* The pairs from `pair` on that this row sees and the first row of its tile does not see whole. A
- * token of the last pair that the row does not see counts as zero, whatever stands in the page. */
-AVX512_INLINE void add_tail(struct tile *tile, uint32_t row, uint32_t pair)
+/* The pairs [pair, end) of one row, not all tokens of which it sees. Those that it does not see
+ * count as zero, whatever stands in the page. */
+AVX512_INLINE void add_edge(const struct tile *tile, uint32_t row, uint32_t pair, uint32_t end)
 {
     const uint32_t padded = tile->rows->padded_dim;
-    const uint32_t visible = visible_in_block(tile->rows, row, tile->first);
     const uint16_t *weights = tile->weights + (size_t)row * ATTENTION_BLOCK;
-    for (; pair * 2 < visible; pair++) {
+    const uint64_t mask = seen_mask(tile, row);
+    for (; pair < end; pair++) {
         const uint32_t token = pair * 2;
         const uint8_t *from = tile->parts->v[token / KV_BLOCK_TOKENS] +
                               (size_t)(token % KV_BLOCK_TOKENS / 2) * padded * 4;
-        const __m512i seen = _mm512_set1_epi32(token + 1 < visible ? -1 : 0xffff);
+        const uint64_t both = mask >> token & 3;
+        const __m512i seen =
+            _mm512_set1_epi32((int)((both & 1 ? 0xffffu : 0) | (both & 2 ? 0xffff0000u : 0)));
         const __m512 weight = broadcast_pair(weights + token);
         for (size_t dim = 0; dim < padded; dim += 16) {
             float *at = tile->sums->values + (size_t)row * padded + dim;
@@ -165,81 +254,190 @@ AVX512_INLINE void add_tail(struct tile *tile, uint32_t row, uint32_t pair)
     }
 }
 
-AVX512_INLINE void attend_tile(struct tile *tile, const uint32_t count)
+AVX512_INLINE void correct_row(const struct tile *tile, uint32_t r)
 {
     const uint32_t padded = tile->rows->padded_dim;
-    const uint32_t pairs = visible_in_block(tile->rows, tile->row, tile->first) / 2;
-    score_tile(tile, count);
+    float *values = tile->sums->values + (size_t)(tile->row + r) * padded;
+    for (size_t dim = 0; dim < padded; dim += 16)
+        _mm512_storeu_ps(values + dim, _mm512_mul_ps(_mm512_loadu_ps(values + dim),
+                                                     _mm512_set1_ps(tile->corrections[r])));
+}
+
+AVX512_INLINE void add_tile(struct tile *tile, const uint32_t count, uint32_t from, uint32_t to)
+{
+    const uint32_t padded = tile->rows->padded_dim;
     uint32_t dim = 0;
     for (; dim + 64 <= padded; dim += 64)
-        add_values(tile, count, 4, dim, pairs);
+        add_values(tile, count, 4, dim, from, to);
     for (; dim < padded; dim += 16)
-        add_values(tile, count, 1, dim, pairs);
-    for (uint32_t r = 0; r < count; r++)
-        if (visible_in_block(tile->rows, tile->row + r, tile->first) > 2 * pairs)
-            add_tail(tile, tile->row + r, pairs);
+        add_values(tile, count, 1, dim, from, to);
 }
 
-/* Rows from `row` on in tiles of 6 or fewer, shared out evenly. */
-static void attend_block(const struct attention_rows *rows, const struct attention_space *space,
-                         uint32_t row, uint32_t first, struct attention_sums *sums)
+/* A tile that does not see the whole block: for every row its pairs before those that all rows see
+ * whole, then those, then the rest. */
+AVX512_INLINE void attend_edges(struct tile *tile, const uint32_t count)
 {
-    const uint32_t end = rows->task->row_count;
-    const uint32_t longest = rows->visible[end - 1];
+    const uint32_t last = tile->row + count - 1;
+    const uint32_t from = (seen_in_block(tile->rows, last, tile->first).from + 1) / 2;
+    uint32_t to = seen_in_block(tile->rows, tile->row, tile->first).to / 2;
+    to = to < from ? from : to;
+    score_tile(tile, count, false);
+    for (uint32_t r = 0; from > 0 && r < count; r++) {
+        const struct block_span seen = seen_in_block(tile->rows, tile->row + r, tile->first);
+        const uint32_t end = (seen.to + 1) / 2;
+        correct_row(tile, r);
+        tile->corrections[r] = 1.0f;
+        add_edge(tile, tile->row + r, seen.from / 2, end < from ? end : from);
+    }
+    add_tile(tile, count, from, to);
+    for (uint32_t r = 0; r < count; r++) {
+        const struct block_span seen = seen_in_block(tile->rows, tile->row + r, tile->first);
+        add_edge(tile, tile->row + r, to, (seen.to + 1) / 2);
+    }
+}
+
+AVX512_INLINE void attend_whole(struct tile *tile, const uint32_t count)
+{
+    score_tile(tile, count, true);
+    add_tile(tile, count, 0, ATTENTION_BLOCK / 2);
+}
+
+AVX512_INLINE void attend_tile(struct tile *tile, const uint32_t count)
+{
+    const struct block_span first = seen_in_block(tile->rows, tile->row, tile->first);
+    const struct block_span last = seen_in_block(tile->rows, tile->row + count - 1, tile->first);
+    if (first.to == ATTENTION_BLOCK && last.from == 0)
+        attend_whole(tile, count);
+    else
+        attend_edges(tile, count);
+}
+
+/* 32 values of int8 as bf16(scale * q). */
+AVX512_INLINE void widen_pairs(const uint8_t *q, const __m512 scales[2], uint16_t *out)
+{
+    __m512 x[2];
+    UNROLL for (int i = 0; i < 2; i++) x[i] =
+        _mm512_mul_ps(scales[i], _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(
+                                     (const __m128i *)(const void *)(q + 16 * i)))));
+    _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(x[1], x[0]));
+}
+
+/* A part of K: pairs of dims of 16 tokens, so every scale stands in two lanes. */
+AVX512_INLINE void widen_k(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out)
+{
+    const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    const __m512 all = _mm512_loadu_ps(scales);
+    const __m512 by_lane[2] = {_mm512_permutexvar_ps(low, all), _mm512_permutexvar_ps(high, all)};
+    for (size_t at = 0; at < (size_t)padded * KV_BLOCK_TOKENS; at += 32)
+        widen_pairs(q + at, by_lane, out + at);
+}
+
+/* A part of V: pairs of tokens of all dims, so two scales alternate. */
+AVX512_INLINE void widen_v(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out)
+{
+    for (uint32_t pair = 0; pair < KV_BLOCK_TOKENS / 2; pair++, scales += 2) {
+        double both;
+        __builtin_memcpy(&both, scales, sizeof(both));
+        const __m512 lanes = _mm512_castpd_ps(_mm512_set1_pd(both));
+        const __m512 by_lane[2] = {lanes, lanes};
+        for (size_t end = (size_t)padded * 2, at = 0; at < end; at += 32)
+            widen_pairs(q + at, by_lane, out + at);
+        q += (size_t)padded * 2;
+        out += (size_t)padded * 2;
+    }
+}
+
+/* The parts of an int8 block that a row sees, as bf16 in the scratch. */
+static void block_widen(const struct attention_rows *rows, const struct attention_space *space,
+                        uint32_t first, struct block_span seen, struct block_parts *parts)
+{
+    block_parts_place(rows, space, seen, parts);
+    for (uint32_t part = 0; part < BLOCK_PARTS; part++) {
+        struct int8_part from;
+        if (!int8_part_find(rows->task, first, seen, part, &from))
+            continue;
+        const size_t at = (size_t)part * KV_BLOCK_TOKENS * rows->padded_dim;
+        widen_k(from.k, from.k_scales, rows->padded_dim, space->widened_k + at);
+        widen_v(from.v, from.v_scales, rows->padded_dim, space->widened_v + at);
+    }
+}
+
+static void attend_tile_of(struct tile *tile, uint32_t count)
+{
+    switch (count) {
+    case 6:
+        attend_tile(tile, 6);
+        break;
+    case 5:
+        attend_tile(tile, 5);
+        break;
+    case 4:
+        attend_tile(tile, 4);
+        break;
+    case 3:
+        attend_tile(tile, 3);
+        break;
+    case 2:
+        attend_tile(tile, 2);
+        break;
+    default:
+        attend_tile(tile, 1);
+        break;
+    }
+}
+
+/* The rows of the range in tiles of 6 or fewer, shared out evenly. */
+static void attend_block(const struct attention_rows *rows, const struct attention_space *space,
+                         struct row_range range, uint32_t first, const struct attention_sums *sums)
+{
+    const struct attention_task *task = rows->task;
+    const uint32_t longest = rows->visible[task->row_count - 1];
+    const struct block_span seen = seen_by_range(rows, range, first);
     struct block_parts parts;
     struct block_parts ahead;
-    block_parts_find(rows->task, first, longest - first, &parts);
     struct tile tile = {.rows = rows,
+                        .row = range.first,
                         .q = space->q,
-                        .weights = (uint16_t *)(void *)space->weights,
+                        .weights = (uint16_t *)(void *)space->scores,
                         .parts = &parts,
+                        .ahead_shift = task->kv->dtype == KV_I8,
                         .sums = sums,
                         .first = first};
+    if (task->kv->dtype == KV_I8)
+        block_widen(rows, space, first, seen, &parts);
+    else
+        block_parts_find(task, first, seen, &parts);
     if (longest - first > ATTENTION_BLOCK) {
         const uint32_t next = first + ATTENTION_BLOCK;
-        block_parts_find(rows->task, next, longest - next, &ahead);
+        const uint32_t left = longest - next;
+        const struct block_span any = {.to = left < ATTENTION_BLOCK ? left : ATTENTION_BLOCK};
+        block_parts_find(task, next, any, &ahead);
         tile.ahead = &ahead;
     }
-    for (uint32_t left = (end - row + TILE_ROWS - 1) / TILE_ROWS; left > 0; left--) {
-        const uint32_t count = (end - row + left - 1) / left;
-        tile.row = row;
-        switch (count) {
-        case 6:
-            attend_tile(&tile, 6);
-            break;
-        case 5:
-            attend_tile(&tile, 5);
-            break;
-        case 4:
-            attend_tile(&tile, 4);
-            break;
-        case 3:
-            attend_tile(&tile, 3);
-            break;
-        case 2:
-            attend_tile(&tile, 2);
-            break;
-        default:
-            attend_tile(&tile, 1);
-            break;
-        }
+    for (uint32_t left = (range.end - range.first + TILE_ROWS - 1) / TILE_ROWS; left > 0; left--) {
+        const uint32_t count = (range.end - tile.row + left - 1) / left;
+        attend_tile_of(&tile, count);
         tile.ahead = NULL;
-        row += count;
+        tile.row += count;
     }
 }
 
-/* Queries times the scale, to bf16, padded with zeros. */
+/* Queries times the scale, to bf16, padded with zeros: pairs of dims, the rows side by side. */
 AVX512_INLINE void scale_queries(const struct attention_rows *rows, uint16_t *out)
 {
     const struct attention_task *task = rows->task;
     const __m512 scale = _mm512_set1_ps(task->scale * EXP2_LOG2E);
-    for (uint32_t r = 0; r < task->row_count; r++, out += rows->padded_dim) {
+    const __m256i step = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7),
+                                            _mm256_set1_epi32(ATTENTION_TILE_ROWS));
+    for (uint32_t r = 0; r < task->row_count; r++) {
         for (uint32_t dim = 0; dim < rows->padded_dim; dim += 16) {
             const uint32_t left = task->head_dim - dim;
             const __mmask16 in = (__mmask16)(left < 16 ? (1u << left) - 1 : 0xffff);
             const __m512 q = _mm512_maskz_loadu_ps(in, rows->q[r] + dim);
-            _mm256_storeu_si256((__m256i *)(void *)(out + dim),
-                                (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(q, scale)));
+            uint16_t *to = out + ((size_t)dim / 2 * ATTENTION_TILE_ROWS + r) * 2;
+            _mm256_i32scatter_epi32(to, step, (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(q, scale)),
+                                    sizeof(uint32_t));
         }
     }
 }
@@ -258,4 +456,9 @@ void attention_bf16__avx512bf16_6x64(const struct attention_task *task)
     const uint64_t saved = float_flush_begin();
     attend(task);
     float_flush_end(saved);
+}
+
+void attention_i8__avx512bf16_6x64(const struct attention_task *task)
+{
+    attention_bf16__avx512bf16_6x64(task);
 }

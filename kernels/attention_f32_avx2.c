@@ -8,6 +8,7 @@
 #include "kernels/attention_rows.h"
 #include "kernels/exp_avx2.h"
 #include "kernels/lanes_avx2.h"
+#include "kernels/tanh_avx2.h"
 
 enum { TILE_ROWS = 6 };
 
@@ -45,12 +46,18 @@ AVX2_INLINE void score_part(const struct rows *rows, const uint32_t count, uint3
     for (uint32_t dim = 0; dim < head_dim; dim++, k += 64)
         add_dim(rows, count, row, dim, _mm256_loadu_ps((const float *)(const void *)k),
                 _mm256_loadu_ps((const float *)(const void *)(k + 32)), dots);
+    const float cap = rows->of.task->soft_cap;
     const __m256 scale = _mm256_set1_ps(rows->of.task->scale);
     UNROLL for (uint32_t r = 0; r < count; r++)
     {
         float *scores = rows->scores[row + r] + (size_t)part * KV_BLOCK_TOKENS;
-        _mm256_storeu_ps(scores, _mm256_mul_ps(dots[r][0], scale));
-        _mm256_storeu_ps(scores + 8, _mm256_mul_ps(dots[r][1], scale));
+        UNROLL for (uint32_t half = 0; half < 2; half++)
+        {
+            __m256 score = _mm256_mul_ps(dots[r][half], scale);
+            if (cap != 0.0f)
+                score = cap_avx2(score, cap, 1.0f / cap);
+            _mm256_storeu_ps(scores + (size_t)8 * half, score);
+        }
     }
 }
 
@@ -62,12 +69,14 @@ AVX2_INLINE float largest_lane(__m256 lanes)
     return _mm_cvtss_f32(half);
 }
 
-/* Scores of a row become weights exp(score - maximum), 0 past what the row sees. */
+/* Scores of a row become weights exp(score - maximum), 0 where the row does not see. */
 AVX2_INLINE void weigh_row(struct rows *rows, uint32_t row, uint32_t first,
                            struct partials *partials)
 {
     float *scores = rows->scores[row];
-    const __m256i visible = _mm256_set1_epi32((int)visible_in_block(&rows->of, row, first));
+    const struct block_span span = seen_in_block(&rows->of, row, first);
+    const __m256i from = _mm256_set1_epi32((int)span.from - 1);
+    const __m256i to = _mm256_set1_epi32((int)span.to);
     const __m256i step = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256 lowest = _mm256_set1_ps(-INFINITY);
     __m256 block[ATTENTION_BLOCK / 8];
@@ -75,7 +84,8 @@ AVX2_INLINE void weigh_row(struct rows *rows, uint32_t row, uint32_t first,
     UNROLL for (int i = 0; i < ATTENTION_BLOCK / 8; i++)
     {
         const __m256i token = _mm256_add_epi32(step, _mm256_set1_epi32(8 * i));
-        const __m256 seen = _mm256_castsi256_ps(_mm256_cmpgt_epi32(visible, token));
+        const __m256 seen = _mm256_castsi256_ps(
+            _mm256_and_si256(_mm256_cmpgt_epi32(to, token), _mm256_cmpgt_epi32(token, from)));
         block[i] = _mm256_blendv_ps(lowest, _mm256_loadu_ps(scores + 8 * i), seen);
         largest = _mm256_max_ps(block[i], largest); /* drops a NaN, which the weights keep */
     }
@@ -120,9 +130,10 @@ AVX2_INLINE void load_v(const uint8_t *const v[BLOCK_PARTS], uint32_t padded_dim
     *high = _mm256_loadu_ps(from + 8);
 }
 
-/* values = values * correction + weights * V for `count` rows and the tokens all of them see. */
+/* values = values * correction + weights * V for `count` rows and tokens all of them see. */
 AVX2_INLINE void add_values(const struct rows *rows, const uint32_t count, uint32_t row,
-                            uint32_t tokens, const uint8_t *const v[BLOCK_PARTS], float *values)
+                            struct block_span tokens, const uint8_t *const v[BLOCK_PARTS],
+                            float *values)
 {
     const uint32_t padded = rows->of.padded_dim;
     for (uint32_t dim = 0; dim < padded; dim += 16) {
@@ -136,14 +147,14 @@ AVX2_INLINE void add_values(const struct rows *rows, const uint32_t count, uint3
         }
         __m256 low;
         __m256 high;
-        uint32_t token = 0;
-        for (; token + 2 <= tokens; token += 2) {
+        uint32_t token = tokens.from;
+        for (; token + 2 <= tokens.to; token += 2) {
             load_v(v, padded, token, dim, &low, &high);
             add_token(rows, count, row, token, low, high, sums);
             load_v(v, padded, token + 1, dim, &low, &high);
             add_token(rows, count, row, token + 1, low, high, sums);
         }
-        if (token < tokens) {
+        if (token < tokens.to) {
             load_v(v, padded, token, dim, &low, &high);
             add_token(rows, count, row, token, low, high, sums);
         }
@@ -156,9 +167,9 @@ AVX2_INLINE void add_values(const struct rows *rows, const uint32_t count, uint3
     }
 }
 
-/* The tokens that this row sees and the first row of its tile does not. */
-AVX2_INLINE void add_diagonal(const struct rows *rows, uint32_t row, uint32_t from, uint32_t to,
-                              const uint8_t *const v[BLOCK_PARTS], float *values)
+/* Tokens that this row sees and others of its tile do not. */
+AVX2_INLINE void add_edge(const struct rows *rows, uint32_t row, uint32_t from, uint32_t to,
+                          const uint8_t *const v[BLOCK_PARTS], float *values)
 {
     for (uint32_t token = from; token < to; token++) {
         const __m256 weight = _mm256_set1_ps(rows->scores[row][token]);
@@ -173,31 +184,48 @@ AVX2_INLINE void add_diagonal(const struct rows *rows, uint32_t row, uint32_t fr
     }
 }
 
-/* One block of 64 tokens for rows [row, row + count), all of which see its first token. */
+AVX2_INLINE void correct_row(struct rows *rows, uint32_t row, float *values)
+{
+    const uint32_t padded = rows->of.padded_dim;
+    const __m256 correction = _mm256_set1_ps(rows->correction[row]);
+    for (uint32_t dim = 0; dim < padded; dim += 8) {
+        float *at = values + (size_t)row * padded + dim;
+        _mm256_storeu_ps(at, _mm256_mul_ps(_mm256_loadu_ps(at), correction));
+    }
+    rows->correction[row] = 1.0f;
+}
+
+/* One block of 64 tokens for rows [row, row + count), all of which see some of it: for every row
+ * the tokens before those that all rows see, those, and the rest. */
 AVX2_INLINE void attend_tile(struct rows *rows, const uint32_t count, uint32_t row, uint32_t first,
                              struct partials *partials)
 {
-    const struct attention_task *task = rows->of.task;
-    const uint32_t longest = visible_in_block(&rows->of, row + count - 1, first);
-    const uint32_t shortest = visible_in_block(&rows->of, row, first);
-    const uint8_t *v[BLOCK_PARTS] = {NULL};
-    for (uint32_t part = 0; part * KV_BLOCK_TOKENS < longest; part++) {
-        const uint32_t position = first + part * KV_BLOCK_TOKENS;
-        const uint8_t *k = kv_block(task->kv, task->slots, KV_PART_K, task->kv_head, position);
-        v[part] = kv_block(task->kv, task->slots, KV_PART_V, task->kv_head, position);
-        score_part(rows, count, row, k, part);
-    }
+    const struct block_span top = seen_in_block(&rows->of, row, first);
+    const struct block_span bottom = seen_in_block(&rows->of, row + count - 1, first);
+    const struct block_span common = {bottom.from, top.to < bottom.from ? bottom.from : top.to};
+    struct block_parts parts;
+    block_parts_find(rows->of.task, first, (struct block_span){top.from, bottom.to}, &parts);
+    for (uint32_t part = top.from / KV_BLOCK_TOKENS; part * KV_BLOCK_TOKENS < bottom.to; part++)
+        score_part(rows, count, row, parts.k[part], part);
     for (uint32_t r = row; r < row + count; r++)
         weigh_row(rows, r, first, partials);
-    add_values(rows, count, row, shortest, v, partials->values);
-    for (uint32_t r = row + 1; r < row + count; r++)
-        add_diagonal(rows, r, shortest, visible_in_block(&rows->of, r, first), v, partials->values);
+    for (uint32_t r = row; common.from > 0 && r < row + count; r++) {
+        const struct block_span seen = seen_in_block(&rows->of, r, first);
+        correct_row(rows, r, partials->values);
+        add_edge(rows, r, seen.from, seen.to < common.from ? seen.to : common.from, parts.v,
+                 partials->values);
+    }
+    add_values(rows, count, row, common, parts.v, partials->values);
+    for (uint32_t r = row; r < row + count; r++)
+        add_edge(rows, r, common.to, seen_in_block(&rows->of, r, first).to, parts.v,
+                 partials->values);
 }
 
-AVX2_INLINE void attend_block(struct rows *rows, uint32_t row, uint32_t first,
+AVX2_INLINE void attend_block(struct rows *rows, struct row_range range, uint32_t first,
                               struct partials *partials)
 {
-    const uint32_t end = rows->of.task->row_count;
+    const uint32_t end = range.end;
+    uint32_t row = range.first;
     for (; row + TILE_ROWS <= end; row += TILE_ROWS)
         attend_tile(rows, TILE_ROWS, row, first, partials);
     switch (end - row) {
@@ -239,6 +267,20 @@ AVX2_INLINE void merge_row(const struct rows *rows, uint32_t row, struct partial
     }
 }
 
+/* The sums of a segment that the row sees: its first one is taken as it is. */
+AVX2_INLINE void take_row(const struct rows *rows, uint32_t row, uint32_t segment,
+                          struct partials *whole, const struct partials *part)
+{
+    const size_t padded = rows->of.padded_dim;
+    if (rows->of.start[row] / ATTENTION_SEGMENT != segment / ATTENTION_SEGMENT) {
+        merge_row(rows, row, whole, part);
+        return;
+    }
+    whole->maximum[row] = part->maximum[row];
+    whole->total[row] = part->total[row];
+    memcpy(whole->values + row * padded, part->values + row * padded, padded * sizeof(float));
+}
+
 AVX2_INLINE void clear(const struct rows *rows, struct partials *partials)
 {
     for (uint32_t r = 0; r < rows->of.task->row_count; r++) {
@@ -258,18 +300,19 @@ void attention_f32__avx2_6x16(const struct attention_task *task)
     rows.scores =
         (float(*)[ATTENTION_BLOCK])(part.values + ATTENTION_TILE_ROWS * rows.of.padded_dim);
     const uint32_t longest = rows.of.visible[task->row_count - 1];
-    for (uint32_t segment = 0; segment < longest; segment += ATTENTION_SEGMENT) {
-        struct partials *into = segment ? &part : &whole;
-        clear(&rows, into);
-        const uint32_t first_row = first_row_that_sees(&rows.of, 0, segment);
-        uint32_t row = first_row;
+    const uint32_t start = rows.of.start[0] / ATTENTION_SEGMENT * ATTENTION_SEGMENT;
+    for (uint32_t segment = start; segment < longest; segment += ATTENTION_SEGMENT) {
+        clear(&rows, &part);
         for (uint32_t first = segment; first < longest && first < segment + ATTENTION_SEGMENT;
              first += ATTENTION_BLOCK) {
-            row = first_row_that_sees(&rows.of, row, first);
-            attend_block(&rows, row, first, into);
+            const struct row_range range = rows_that_see(&rows.of, first, first + ATTENTION_BLOCK);
+            if (range.first < range.end)
+                attend_block(&rows, range, first, &part);
         }
-        for (uint32_t r = first_row; segment && r < task->row_count; r++)
-            merge_row(&rows, r, &whole, &part);
+        const struct row_range range =
+            rows_that_see(&rows.of, segment, segment + ATTENTION_SEGMENT);
+        for (uint32_t r = range.first; r < range.end; r++)
+            take_row(&rows, r, segment, &whole, &part);
     }
     for (uint32_t r = 0; r < task->row_count; r++) {
         const float inverse = 1.0f / whole.total[r];

@@ -14,14 +14,21 @@
 
 enum { BLOCK_PARTS = ATTENTION_BLOCK / KV_BLOCK_TOKENS };
 
-/* Rows are in order of position, so `visible` never falls. */
+/* Rows are in order of position, so neither `start` nor `visible` ever falls. */
 struct attention_rows {
     const struct attention_task *task;
     uint32_t padded_dim;
     const float *q[ATTENTION_TILE_ROWS];
     float *out[ATTENTION_TILE_ROWS];
-    uint32_t visible[ATTENTION_TILE_ROWS]; /* tokens a row sees, from position 0 */
+    uint32_t start[ATTENTION_TILE_ROWS];   /* first token a row sees */
+    uint32_t visible[ATTENTION_TILE_ROWS]; /* end of the tokens a row sees */
 };
+
+/* The first token that a row at `position` sees. */
+ATTENTION_INLINE uint32_t attention_start(uint32_t position, uint32_t window)
+{
+    return window > 0 && position >= window ? position - window + 1 : 0;
+}
 
 ATTENTION_INLINE void attention_rows_find(struct attention_rows *rows,
                                           const struct attention_task *task)
@@ -35,54 +42,89 @@ ATTENTION_INLINE void attention_rows_find(struct attention_rows *rows,
         const size_t at = ((size_t)token * task->heads + head) * task->head_dim;
         rows->q[r] = task->q + at;
         rows->out[r] = task->out + at;
+        rows->start[r] = attention_start(task->position + token, task->window);
         rows->visible[r] = task->position + token + 1;
     }
 }
 
-/* Tokens of the block at `first` that a row sees. */
-ATTENTION_INLINE uint32_t visible_in_block(const struct attention_rows *rows, uint32_t row,
-                                           uint32_t first)
+/* Some of a task's rows: [first, end). */
+struct row_range {
+    uint32_t first, end;
+};
+
+/* The rows that see any of the tokens [first, end); none: first >= end. */
+ATTENTION_INLINE struct row_range rows_that_see(const struct attention_rows *rows, uint32_t first,
+                                                uint32_t end)
 {
-    const uint32_t visible = rows->visible[row] - first;
-    return visible < ATTENTION_BLOCK ? visible : ATTENTION_BLOCK;
+    struct row_range range = {0, rows->task->row_count};
+    while (range.first < range.end && rows->visible[range.first] <= first)
+        range.first++;
+    while (range.end > range.first && rows->start[range.end - 1] >= end)
+        range.end--;
+    return range;
 }
 
-/* The first row that sees position `first`; there is one. */
-ATTENTION_INLINE uint32_t first_row_that_sees(const struct attention_rows *rows, uint32_t row,
-                                              uint32_t first)
+/* Tokens [from, to) of a block of 64. */
+struct block_span {
+    uint32_t from, to;
+};
+
+/* What a row sees of the block at `first`, given that it sees some. */
+ATTENTION_INLINE struct block_span seen_in_block(const struct attention_rows *rows, uint32_t row,
+                                                 uint32_t first)
 {
-    while (rows->visible[row] <= first)
-        row++;
-    return row;
+    const uint32_t left = rows->visible[row] - first;
+    return (struct block_span){
+        .from = rows->start[row] > first ? rows->start[row] - first : 0,
+        .to = left < ATTENTION_BLOCK ? left : ATTENTION_BLOCK,
+    };
 }
 
-/* Parts of K and V of the block at `first`; those past `longest` tokens repeat the first. */
+/* What any row of a range sees. */
+ATTENTION_INLINE struct block_span seen_by_range(const struct attention_rows *rows,
+                                                 struct row_range range, uint32_t first)
+{
+    return (struct block_span){.from = seen_in_block(rows, range.first, first).from,
+                               .to = seen_in_block(rows, range.end - 1, first).to};
+}
+
+/* The parts of K and V of a block; those of which no row sees anything repeat one that is seen. */
 struct block_parts {
     const uint8_t *k[BLOCK_PARTS], *v[BLOCK_PARTS];
 };
+/* Tokens of the block before the part to be looked at for `part`. */
+ATTENTION_INLINE uint32_t part_offset(struct block_span seen, uint32_t part)
+{
+    const uint32_t at = part * KV_BLOCK_TOKENS;
+    const uint32_t first_seen = seen.from / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS;
+    return at >= first_seen && at < seen.to ? at : first_seen;
+}
 ATTENTION_INLINE void block_parts_find(const struct attention_task *task, uint32_t first,
-                                       uint32_t longest, struct block_parts *parts)
+                                       struct block_span seen, struct block_parts *parts)
 {
     for (uint32_t part = 0; part < BLOCK_PARTS; part++) {
-        const uint32_t inside = part * KV_BLOCK_TOKENS < longest ? part * KV_BLOCK_TOKENS : 0;
-        parts->k[part] = kv_block(task->kv, task->slots, KV_PART_K, task->kv_head, first + inside);
-        parts->v[part] = kv_block(task->kv, task->slots, KV_PART_V, task->kv_head, first + inside);
+        const uint32_t at = first + part_offset(seen, part);
+        parts->k[part] = kv_block(task->kv, task->slots, KV_PART_K, task->kv_head, at);
+        parts->v[part] = kv_block(task->kv, task->slots, KV_PART_V, task->kv_head, at);
     }
 }
 
-/* bf16: unnormalised weighted sums of V of some rows over some segments. */
+/* bf16, int8: unnormalised weighted sums of V of some rows over some segments. */
 struct attention_sums {
     float *maximum; /* [row] */
     float *lanes;   /* [row][16] sums of weights; row r's are at r * 16 */
     float *values;  /* [row][padded_dim] */
 };
 
-/* bf16: the scratch of a task. */
+/* bf16, int8: the scratch of a task. */
 struct attention_space {
-    void *q;        /* [row][padded_dim] float or bf16, scaled and rounded */
-    float *weights; /* [row][64] float, or bf16 */
+    void *q;       /* [row][padded_dim] float or bf16, scaled and rounded */
+    float *scores; /* [row][64] */
+    /* int8: blocks of bf16, [part][16 * padded_dim] */
+    uint16_t *widened_k, *widened_v;
     struct attention_sums whole, part;
 };
+enum { SUMS_ROW_EXTRA = LANE_COUNT + 2 }; /* of 24 rows: a whole number of cache lines */
 ATTENTION_INLINE struct attention_sums attention_sums_place(float *at, uint32_t padded_dim)
 {
     return (struct attention_sums){
@@ -97,13 +139,53 @@ ATTENTION_INLINE struct attention_space attention_space_place(const struct atten
     float *at = task->scratch;
     struct attention_space space = {.q = at};
     at += (size_t)ATTENTION_TILE_ROWS * padded_dim;
-    space.weights = at;
+    space.scores = at;
     at += (size_t)ATTENTION_TILE_ROWS * ATTENTION_BLOCK;
     space.whole = attention_sums_place(at, padded_dim);
-    at += (size_t)ATTENTION_TILE_ROWS * (padded_dim + LANE_COUNT + 1);
-    at += (64 - (uintptr_t)at % 64) % 64 / sizeof(float);
+    at += (size_t)ATTENTION_TILE_ROWS * (padded_dim + SUMS_ROW_EXTRA);
     space.part = attention_sums_place(at, padded_dim);
+    at += (size_t)ATTENTION_TILE_ROWS * (padded_dim + SUMS_ROW_EXTRA);
+    space.widened_k = (uint16_t *)(void *)at;
+    space.widened_v = space.widened_k + (size_t)ATTENTION_BLOCK * padded_dim;
     return space;
+}
+/* Bytes of all of it. */
+ATTENTION_INLINE size_t attention_space_bytes(uint32_t padded_dim)
+{
+    const size_t row_floats = 3 * (size_t)padded_dim + ATTENTION_BLOCK + 2 * SUMS_ROW_EXTRA;
+    const size_t widened = 2 * (size_t)ATTENTION_BLOCK * padded_dim * sizeof(uint16_t);
+    return ATTENTION_TILE_ROWS * row_floats * sizeof(float) + widened;
+}
+
+/* int8: the places in the scratch of the parts of a block; as block_parts_find has it, those of
+ * which no row sees anything repeat one that is seen. */
+ATTENTION_INLINE void block_parts_place(const struct attention_rows *rows,
+                                        const struct attention_space *space, struct block_span seen,
+                                        struct block_parts *parts)
+{
+    for (uint32_t part = 0; part < BLOCK_PARTS; part++) {
+        const size_t at = (size_t)part_offset(seen, part) * rows->padded_dim;
+        parts->k[part] = (const uint8_t *)(space->widened_k + at);
+        parts->v[part] = (const uint8_t *)(space->widened_v + at);
+    }
+}
+
+/* A part of an int8 block in its page; false where no row sees any of it. */
+struct int8_part {
+    const uint8_t *k, *v;             /* [16 * padded_dim] */
+    const float *k_scales, *v_scales; /* [16] */
+};
+ATTENTION_INLINE bool int8_part_find(const struct attention_task *task, uint32_t first,
+                                     struct block_span seen, uint32_t part, struct int8_part *out)
+{
+    const uint32_t at = first + part * KV_BLOCK_TOKENS;
+    if (part_offset(seen, part) != part * KV_BLOCK_TOKENS)
+        return false;
+    out->k = kv_block(task->kv, task->slots, KV_PART_K, task->kv_head, at);
+    out->v = kv_block(task->kv, task->slots, KV_PART_V, task->kv_head, at);
+    out->k_scales = kv_scale(task->kv, task->slots, KV_PART_K, task->kv_head, at);
+    out->v_scales = kv_scale(task->kv, task->slots, KV_PART_V, task->kv_head, at);
+    return true;
 }
 
 ATTENTION_INLINE void attention_sums_clear(const struct attention_sums *sums, uint32_t row_count,

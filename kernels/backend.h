@@ -68,10 +68,11 @@ struct weight_rows {
 
 struct weight; /* owned by the backend that made it */
 
-enum kv_dtype { KV_F32, KV_BF16 };
+enum kv_dtype { KV_F32, KV_BF16, KV_I8, KV_DTYPE_COUNT };
 enum { KV_BLOCK_TOKENS = 16 }; /* tokens of one block; the order inside it is the kernels' own */
 
-/* The pages of one layer. A page ("slot") is [K|V][kv_head][page_tokens / 16 blocks]. */
+/* The pages of one layer. A page ("slot") is [K|V][kv_head]{[page_tokens / 16 blocks], scales}:
+ * with int8 a float for every token follows the blocks of a head. */
 struct kv_view {
     device_ptr base;      /* slot 0 of this layer */
     size_t page_bytes;    /* one slot of this layer: kv_page_bytes() */
@@ -92,6 +93,10 @@ struct attention_args {
     device_ptr out; /* [T][H][D] */
     uint32_t heads; /* H, a multiple of kv.kv_heads */
     float scale;    /* on the scores, 1/sqrt(D) as a rule */
+    float soft_cap; /* c: scores become c * tanh(score / c); 0: they stay */
+    /* A row at position p sees p - window + 1 … p; 0: all. The block table's entries for pages
+     * that no row sees are not looked at. */
+    uint32_t window;
     struct kv_view kv;
     const struct batch_sequence *sequences;
     uint32_t sequence_count;
@@ -200,7 +205,7 @@ struct backend_ops {
     /* Writes k, v [T][K][D] of every row to its page. All pages must be this caller's to write. */
     void (*kv_write)(struct backend *, device_ptr k, device_ptr v, const struct kv_view *kv,
                      const struct batch_sequence *sequences, uint32_t sequence_count);
-    /* Causal: row i of a sequence sees positions 0 … position + i, all read from the pages. */
+    /* Causal: row i of a sequence sees positions up to position + i, all read from the pages. */
     void (*attention)(struct backend *, const struct attention_args *);
     /* out[T][width] = silu(gate) * up; out may be gate. */
     void (*swiglu)(struct backend *, device_ptr gate, device_ptr up, uint32_t rows, uint32_t width,
@@ -215,7 +220,7 @@ struct backend {
     const struct backend_ops *ops;
     const char *name;    /* "cpu/avx2" */
     uint64_t profile_id; /* names the numerics profile; equal ids promise equal bits */
-    char profile[64];    /* the same for people: "act=int8g32 attn=64/512 kv=k16v16" */
+    char profile[64];    /* the same for people: "v2 act=f32 attn=64/512 kv=k16v16" */
 };
 
 struct backend_limits {
@@ -223,6 +228,7 @@ struct backend_limits {
     uint32_t width; /* largest N or K of a matrix whose product has `rows` rows */
     uint32_t heads, kv_heads, head_dim;
     uint32_t context_tokens; /* largest position + 1 */
+    enum kv_dtype kv_dtype;  /* of the pages that the profile is for */
 };
 
 /* The CPU backend. `team` must outlive it. isa: NULL takes BATON_ISA or, unset, the best the CPU
@@ -231,6 +237,8 @@ enum status backend_cpu_create(struct team *team, const char *isa, enum activati
                                const struct backend_limits *limits, struct backend **out,
                                struct error *error);
 
+/* "f32", "bf16", "int8". */
+const char *kv_dtype_name(enum kv_dtype dtype);
 /* Bytes of one page of one layer, for both K and V and all heads. */
 size_t kv_page_bytes(enum kv_dtype dtype, uint32_t page_tokens, uint32_t kv_heads,
                      uint32_t head_dim);

@@ -91,9 +91,11 @@ static enum status choose_isa(const char *name, enum kernel_isa *isa_out, struct
 /* The version changes with any order of summation or constant of README.md. */
 static void name_profile(struct backend_cpu *cpu)
 {
-    snprintf(cpu->base.profile, sizeof(cpu->base.profile), "v2 act=%s attn=%d/%d kv=k16v16",
+    static const char *const pages[] = {
+        [KV_F32] = "k32v32", [KV_BF16] = "k16v16", [KV_I8] = "k8v8"};
+    snprintf(cpu->base.profile, sizeof(cpu->base.profile), "v2 act=%s attn=%d/%d kv=%s",
              cpu->mode == ACTIVATION_F32 ? "f32" : "int8g32,bf16", ATTENTION_BLOCK,
-             ATTENTION_SEGMENT);
+             ATTENTION_SEGMENT, pages[cpu->limits.kv_dtype]);
     cpu->base.profile_id = hash64(cpu->base.profile, strlen(cpu->base.profile), 0);
     snprintf(cpu->name, sizeof(cpu->name), "cpu/%s", kernel_isa_name(cpu->isa));
     cpu->base.name = cpu->name;
@@ -172,6 +174,7 @@ enum status backend_cpu_create(struct team *team, const char *isa, enum activati
         return error_set(error, STATUS_INVALID,
                          "A backend needs limits above zero, not %u rows, width %u, head size %u",
                          limits->rows, limits->width, limits->head_dim);
+    CHECK(limits->kv_dtype < KV_DTYPE_COUNT);
     struct backend_cpu *cpu = calloc(1, sizeof(*cpu));
     if (!cpu)
         return error_set(error, STATUS_NO_MEMORY, "There is no memory for a backend");

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "base/check.h"
+#include "kernels/attention_rows.h"
 #include "kernels/backend_cpu_internal.h"
 #include "kernels/kv_layout.h"
 
@@ -25,10 +26,17 @@ static uint32_t tile_count(const struct attention_args *args, uint32_t sequence)
     return (rows + ATTENTION_TILE_ROWS - 1) / ATTENTION_TILE_ROWS;
 }
 
-static uint32_t segment_count(const struct batch_sequence *sequence)
+/* The segments that a sequence's rows see. */
+static uint32_t first_segment(const struct attention_args *args, uint32_t sequence)
 {
-    const uint32_t longest = sequence->position + sequence->row_count;
-    return (longest + ATTENTION_SEGMENT - 1) / ATTENTION_SEGMENT;
+    return attention_start(args->sequences[sequence].position, args->window) / ATTENTION_SEGMENT;
+}
+
+static uint32_t segment_count(const struct attention_args *args, uint32_t sequence)
+{
+    const struct batch_sequence *s = &args->sequences[sequence];
+    const uint32_t longest = s->position + s->row_count;
+    return (longest + ATTENTION_SEGMENT - 1) / ATTENTION_SEGMENT - first_segment(args, sequence);
 }
 
 /* Pieces of each of a sequence's items. */
@@ -36,7 +44,7 @@ static uint32_t range_count(const struct attention_job *job, uint32_t sequence)
 {
     if (job->range_segments == 0)
         return 1;
-    const uint32_t segments = segment_count(&job->args->sequences[sequence]);
+    const uint32_t segments = segment_count(job->args, sequence);
     return (segments + job->range_segments - 1) / job->range_segments;
 }
 
@@ -56,6 +64,8 @@ static struct attention_task item_task(const struct attention_args *args, uint32
         .kv_head = item % args->kv.kv_heads,
         .head_dim = args->kv.head_dim,
         .scale = args->scale,
+        .soft_cap = args->soft_cap,
+        .window = args->window,
         .kv = &args->kv,
         .slots = sequence->slots,
         .position = sequence->position,
@@ -66,17 +76,25 @@ static struct attention_task item_task(const struct attention_args *args, uint32
     };
 }
 
-/* One range of an item that has several; all_index counts items from the job's first. */
+static attention_kernel *kernel_for(const struct backend_cpu *cpu, enum kv_dtype dtype)
+{
+    return dtype == KV_F32    ? cpu->kernels.attention_f32
+           : dtype == KV_BF16 ? cpu->kernels.attention_bf16
+                              : cpu->kernels.attention_i8;
+}
+
+/* One range of an item that has several, from segment `first` of the item's on; all_index counts
+ * items from the job's first. */
 static void attend_range(const struct attention_job *job, struct attention_task *task,
-                         uint32_t all_index, uint32_t range)
+                         uint32_t all_index, uint32_t first)
 {
     struct backend_cpu *cpu = job->cpu;
     const size_t stride =
         (size_t)cpu->attention_segments * attention_partial_bytes(cpu->limits.head_dim);
     task->partials = (float *)(void *)(cpu->attention_partials + all_index * stride);
-    task->segment_first = range * job->range_segments;
-    task->segment_end = task->segment_first + job->range_segments;
-    cpu->kernels.attention_bf16(task);
+    task->segment_first = first;
+    task->segment_end = first + job->range_segments;
+    kernel_for(cpu, task->kv->dtype)(task);
     if (atomic_fetch_sub_explicit(&cpu->attention_left[all_index], 1, memory_order_acq_rel) == 1)
         attention_merge(task);
 }
@@ -109,11 +127,10 @@ static void attention_piece(void *arg, uint32_t member, uint32_t piece)
     struct attention_task task = item_task(args, sequence, piece / ranges);
     task.scratch = job->cpu->attention_scratch + member * job->cpu->attention_scratch_bytes;
     if (ranges > 1)
-        attend_range(job, &task, first_item + piece / ranges, piece % ranges);
-    else if (args->kv.dtype == KV_F32)
-        job->cpu->kernels.attention_f32(&task);
+        attend_range(job, &task, first_item + piece / ranges,
+                     first_segment(args, sequence) + piece % ranges * job->range_segments);
     else
-        job->cpu->kernels.attention_bf16(&task);
+        kernel_for(job->cpu, args->kv.dtype)(&task);
 }
 
 /* Chooses the ranges when there are too few items, and counts the pieces. */
@@ -126,10 +143,10 @@ static void cut_items(struct attention_job *job)
     for (uint32_t s = 0; s < args->sequence_count; s++) {
         const uint32_t items = tile_count(args, s) * args->kv.kv_heads;
         item_count += items;
-        segments += items * segment_count(&args->sequences[s]);
+        segments += items * segment_count(args, s);
     }
     const uint32_t members = team_count(cpu->team);
-    if (item_count <= cpu->attention_split_items && members > 1 && args->kv.dtype == KV_BF16) {
+    if (item_count <= cpu->attention_split_items && members > 1 && args->kv.dtype != KV_F32) {
         job->range_segments = segments / (members * RANGES_PER_MEMBER);
         job->range_segments += job->range_segments == 0;
     }
@@ -148,6 +165,7 @@ static void cut_items(struct attention_job *job)
 
 static void check_view(const struct backend_cpu *cpu, const struct kv_view *kv)
 {
+    CHECK(kv->dtype < KV_DTYPE_COUNT);
     CHECK(kv->page_tokens > 0 && kv->page_tokens % KV_BLOCK_TOKENS == 0);
     CHECK(kv->page_bytes >= kv_page_bytes(kv->dtype, kv->page_tokens, kv->kv_heads, kv->head_dim));
     CHECK(kv->kv_heads > 0 && kv->head_dim > 0 && kv->head_dim <= cpu->limits.head_dim);
@@ -165,7 +183,8 @@ void cpu_attention(struct backend *backend, const struct attention_args *args)
         const struct batch_sequence *sequence = &args->sequences[s];
         const size_t last = (size_t)sequence->position + sequence->row_count;
         CHECK(last <= cpu->limits.context_tokens);
-        products += last * sequence->row_count * args->heads * args->kv.head_dim;
+        const size_t seen = last - attention_start(sequence->position, args->window);
+        products += seen * sequence->row_count * args->heads * args->kv.head_dim;
     }
     cut_items(&job);
     if (products < TEAM_PRODUCTS_FLOAT) {
@@ -213,7 +232,9 @@ void cpu_kv_write(struct backend *backend, device_ptr k, device_ptr v, const str
     struct backend_cpu *cpu = backend_cpu_of(backend);
     check_view(cpu, kv);
     struct kv_write_job job = {
-        .kernel = kv->dtype == KV_F32 ? cpu->kernels.kv_write_f32 : cpu->kernels.kv_write_bf16,
+        .kernel = kv->dtype == KV_F32    ? cpu->kernels.kv_write_f32
+                  : kv->dtype == KV_BF16 ? cpu->kernels.kv_write_bf16
+                                         : cpu->kernels.kv_write_i8,
         .k = device_floats(k),
         .v = device_floats(v),
         .kv = kv,

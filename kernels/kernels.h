@@ -123,19 +123,22 @@ struct kv_write_task {
 };
 typedef void kv_write_kernel(const struct kv_write_task *task);
 
-/* Query rows of one key/value head of one sequence. Row r is token r / group, head r % group. */
+/* Query rows of one key/value head of one sequence. Row r is token r / group, head r % group. The
+ * dtype of the slot is that of the pages. */
 enum { ATTENTION_TILE_ROWS = 24, ATTENTION_BLOCK = 64, ATTENTION_SEGMENT = 512 };
 struct attention_task {
     const float *q; /* [T][heads][head_dim], at the sequence's first row */
     float *out;     /* the same shape */
     uint32_t heads, kv_head, head_dim;
     float scale;
+    float soft_cap;  /* c: scores become c * tanh(score / c); 0: they stay */
+    uint32_t window; /* tokens a row sees, its own the last; 0: all before it */
     const struct kv_view *kv;
     const uint32_t *slots;
     uint32_t position;             /* of token 0 */
     uint32_t row_first, row_count; /* row_count <= ATTENTION_TILE_ROWS */
     void *scratch;                 /* attention_scratch_bytes(head_dim), 64-byte aligned */
-    /* bf16 pages only: with `partials`, the sums of segments [segment_first, segment_end) go there
+    /* bf16, int8 pages: with `partials`, the sums of segments [segment_first, segment_end) go there
      * instead of the result to `out`, to be merged when all of them are done. Without: all. */
     uint32_t segment_first, segment_end;
     float *partials; /* [segment] of attention_partial_bytes(head_dim), or NULL */

@@ -118,6 +118,7 @@ static enum status open_backend(struct model *model, const struct model_options 
         .kv_heads = config->kv_heads,
         .head_dim = config->head_dim,
         .context_tokens = options->context_tokens,
+        .kv_dtype = options->kv_dtype,
     };
     model->team = team_create(options->threads);
     TRY(backend_cpu_create(model->team, options->isa, options->activations, &limits,

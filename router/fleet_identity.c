@@ -48,7 +48,7 @@ static enum status digests_differ(const char *name, const uint8_t a[16], const u
 /* As --kv-dtype has it. */
 static const char *dtype_name(uint32_t dtype)
 {
-    static const char *const names[] = {"f32", "bf16"};
+    static const char *const names[] = {"f32", "bf16", "int8"};
     return dtype < ARRAY_COUNT(names) ? names[dtype] : "unknown";
 }
 

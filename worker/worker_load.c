@@ -130,7 +130,7 @@ static void log_sizes(const struct worker *worker, const struct worker_batch *ba
              info->weight_bytes / MIB, model_backend_text(worker->model));
     LOG_INFO("KV pool: %" PRIu32 " pages of %" PRIu32 " tokens in %s, %" PRIu64 " tokens, %" PRIu64
              " MiB",
-             pages, layout->page_tokens, layout->dtype == KV_F32 ? "f32" : "bf16",
+             pages, layout->page_tokens, kv_dtype_name(layout->dtype),
              (uint64_t)pages * layout->page_tokens, info->kv_bytes / MIB);
     LOG_INFO("one forward pass: at most %" PRIu32 " rows of %" PRIu32
              " sequences; %.0f tokens/s with %" PRIu32 " rows",

@@ -33,7 +33,7 @@ static uint32_t model_number(const struct gguf *file, const char *architecture, 
 }
 
 /* Keys and values of one token in all layers; 0 when the file does not tell. */
-static uint64_t token_bytes(const struct gguf *file, const char *architecture, uint32_t dtype)
+static uint64_t token_bytes(const struct gguf *file, const char *architecture, enum kv_dtype dtype)
 {
     const uint32_t layers = model_number(file, architecture, "block_count", 0);
     const uint32_t heads = model_number(file, architecture, "attention.head_count", 0);
@@ -43,7 +43,7 @@ static uint64_t token_bytes(const struct gguf *file, const char *architecture, u
     const uint32_t kv_heads = model_number(file, architecture, "attention.head_count_kv", heads);
     const uint32_t head_dim =
         model_number(file, architecture, "attention.key_length", width / heads);
-    return 2ull * layers * kv_heads * head_dim * (dtype == KV_F32 ? 4 : 2);
+    return layers * kv_page_bytes(dtype, KV_BLOCK_TOKENS, kv_heads, head_dim) / KV_BLOCK_TOKENS;
 }
 
 uint64_t worker_kv_tokens(const struct gguf *file, const struct text *text,
@@ -55,7 +55,7 @@ uint64_t worker_kv_tokens(const struct gguf *file, const struct text *text,
     const uint64_t context =
         options->context_tokens > 0 ? options->context_tokens : info->context_tokens;
     const uint64_t wanted = context * contexts;
-    const uint64_t bytes = token_bytes(file, info->architecture, options->kv_dtype);
+    const uint64_t bytes = token_bytes(file, info->architecture, (enum kv_dtype)options->kv_dtype);
     const uint64_t available = available_bytes();
     if (bytes == 0 || available == 0)
         return wanted;

@@ -11,7 +11,7 @@
 #include "worker/notify.h"
 
 /* The choices of two rows stand in the order of the enums they fill. */
-_Static_assert(KV_F32 == 0 && KV_BF16 == 1, "--kv-dtype f32|bf16");
+_Static_assert(KV_F32 == 0 && KV_BF16 == 1 && KV_I8 == 2, "--kv-dtype f32|bf16|int8");
 _Static_assert(ACTIVATION_AUTO == 0 && ACTIVATION_F32 == 1 && ACTIVATION_NATIVE == 2,
                "--activations auto|f32|native");
 

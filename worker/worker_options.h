@@ -55,7 +55,7 @@ struct worker_options {
          .kind = CONFIG_CHOICE,                                                                    \
          .offset = offsetof(struct worker_options, kv_dtype),                                      \
          .fallback = "bf16",                                                                       \
-         .choices = "f32|bf16",                                                                    \
+         .choices = "f32|bf16|int8",                                                               \
          .help = "how keys and values are kept; the same on all nodes"},                           \
         {.name = "kv-memory",                                                                      \
          .kind = CONFIG_BYTES,                                                                     \

@@ -28,8 +28,11 @@ struct attention_call {
 
 static bool kv_dtype_parse(const char *dtype, enum kv_dtype *out)
 {
-    *out = strcmp(dtype, "f32") == 0 ? KV_F32 : KV_BF16;
-    return *out == KV_F32 || strcmp(dtype, "bf16") == 0;
+    static const char *const names[] = {[KV_F32] = "f32", [KV_BF16] = "bf16", [KV_I8] = "i8"};
+    for (*out = 0; *out < KV_DTYPE_COUNT; (*out)++)
+        if (strcmp(dtype, names[*out]) == 0)
+            return true;
+    return false;
 }
 
 /* A permutation, so that neighbours in a sequence are none in memory. */
@@ -141,7 +144,7 @@ static void attention_figure(struct kernel_bench *bench, struct attention_call *
     const struct kernel_figure figure = {
         .part = part,
         .rows = count * rows,
-        .arithmetic = call->args.kv.dtype == KV_BF16 ? PEAK_BF16 : PEAK_F32,
+        .arithmetic = call->args.kv.dtype == KV_F32 ? PEAK_F32 : PEAK_BF16,
         .operations = count * 4.0 * width * seen,
         .bytes = count * ((double)context * (double)call->cache->token_bytes +
                           2.0 * rows * width * (double)sizeof(float)),

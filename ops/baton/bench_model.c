@@ -35,7 +35,7 @@ static const struct config_row option_rows[] = {
     {"runs", CONFIG_U32, offsetof(struct options, runs), "3", "N",
      "runs of each phase and size, the median counts", 1, 1000},
     {"threads", CONFIG_U32, offsetof(struct options, threads), "0", "N", "0: all CPUs", 0, 1024},
-    {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16",
+    {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16|int8",
      "type of the KV cache", 0, 0},
     {"activations", CONFIG_CHOICE, offsetof(struct options, activations), "auto", "auto|f32|native",
      "type of the activations in products", 0, 0},
@@ -109,7 +109,7 @@ static enum status open_session(const struct options *options, const struct coun
         .path = options->model,
         .isa = options->isa,
         .activations = modes[options->activations],
-        .kv_dtype = options->kv_dtype == 0 ? KV_F32 : KV_BF16,
+        .kv_dtype = (enum kv_dtype)options->kv_dtype,
         .threads = options->threads,
         .page_tokens = DEFAULT_PAGE_TOKENS,
         .context_tokens = longest,
@@ -126,7 +126,7 @@ static enum status phases_run(const struct options *options, const struct counts
                               const struct counts *decode, struct session *session,
                               struct model_report *report, struct error *error)
 {
-    const enum kv_dtype kv_dtype = options->kv_dtype == 0 ? KV_F32 : KV_BF16;
+    const enum kv_dtype kv_dtype = (enum kv_dtype)options->kv_dtype;
     const struct phase_options phase = {.context = options->context,
                                         .step_count = options->steps,
                                         .run_count = options->runs,
@@ -162,7 +162,7 @@ static enum status run(const struct options *options, struct error *error)
         .session = &session,
         .threads = team_count(team),
         .context = options->context,
-        .kv_dtype = options->kv_dtype == 0 ? "f32" : "bf16",
+        .kv_dtype = kv_dtype_name((enum kv_dtype)options->kv_dtype),
         .json = options->json,
     };
     model_report_begin(&report);

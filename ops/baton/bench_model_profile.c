@@ -73,18 +73,26 @@ static void add(struct model_profile *profile, enum forward_part part, double op
     profile->work[part].bytes += bytes;
 }
 
+/* K and V of one token in one layer. */
+static double kv_token_bytes(const struct model_profile *profile, const struct model_info *info)
+{
+    return (double)kv_page_bytes(profile->kv_dtype, KV_BLOCK_TOKENS, info->kv_heads,
+                                 info->head_dim) /
+           KV_BLOCK_TOKENS;
+}
+
 static void add_rows(struct model_profile *profile, const struct model_info *info,
                      const struct call_sums *sums)
 {
     const double in_out = 2 * sizeof(float), kv_width = info->kv_heads * info->head_dim;
     const double turned = (info->heads + info->kv_heads) * info->head_dim;
-    const double element = profile->kv_dtype == KV_F32 ? sizeof(float) : sizeof(uint16_t);
+    const double kv_bytes = kv_token_bytes(profile, info);
     const double layer_rows = info->layers * sums->rows;
     const double normed =
         (layer_rows + sums->layers * sums->rows + 2 * sums->tail_rows) * info->embedding;
     add(profile, FORWARD_ROWS, NORM_OPERATIONS * normed + ROPE_OPERATIONS * layer_rows * turned,
         in_out * normed + in_out * layer_rows * turned +
-            layer_rows * 2 * kv_width * (sizeof(float) + element));
+            layer_rows * (2 * kv_width * sizeof(float) + kv_bytes));
 }
 
 void model_profile_begin(struct model_profile *profile, const struct forward_sequence *sequences,
@@ -93,7 +101,7 @@ void model_profile_begin(struct model_profile *profile, const struct forward_seq
     const struct model_info *info = model_info(profile->model);
     const struct call_sums sums = sums_of(info, sequences, count);
     const double width = info->heads * info->head_dim, kv_width = info->kv_heads * info->head_dim;
-    const double element = profile->kv_dtype == KV_F32 ? sizeof(float) : sizeof(uint16_t);
+    const double kv_bytes = kv_token_bytes(profile, info);
     const double e = info->embedding, late_rows = sums.layers * sums.rows + sums.tail_rows;
     const double late_layers = (sums.layers + sums.tail_layers) / info->layers;
     double part_bytes[FORWARD_PART_COUNT];
@@ -105,7 +113,7 @@ void model_profile_begin(struct model_profile *profile, const struct forward_seq
     add(profile, FORWARD_QKV, 2 * sums.rows * info->layers * e * (width + 2 * kv_width),
         part_bytes[FORWARD_QKV]);
     add(profile, FORWARD_ATTENTION, 4 * width * (sums.layers * sums.seen + sums.tail_seen),
-        2 * kv_width * element * (sums.layers * sums.cached + sums.tail_cached));
+        kv_bytes * (sums.layers * sums.cached + sums.tail_cached));
     add(profile, FORWARD_OUTPUT, 2 * late_rows * e * width,
         late_layers * part_bytes[FORWARD_OUTPUT]);
     add(profile, FORWARD_MLP, 6 * late_rows * e * info->feed_forward,
@@ -145,7 +153,7 @@ struct part_roof model_part_roof(const struct model_profile *profile, struct ben
     if (part == FORWARD_ROWS)
         footprint = (size_t)profile->row_count * info->embedding * 2 * sizeof(float);
     else if (part == FORWARD_ATTENTION)
-        out.arithmetic = profile->kv_dtype == KV_BF16 ? PEAK_BF16 : PEAK_F32;
+        out.arithmetic = profile->kv_dtype == KV_F32 ? PEAK_F32 : PEAK_BF16;
     else if (part != FORWARD_EMBEDDING)
         out.arithmetic = product_arithmetic(profile, part);
     out.roof = bench_limits_roof(limits, out.arithmetic, work->operations, work->bytes, footprint);

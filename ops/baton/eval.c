@@ -40,7 +40,7 @@ static const struct config_row option_rows[] = {
     {"top", CONFIG_U32, offsetof(struct options, top), "10", "N", "rows of the table", 1, 1000},
     {"all-positions", CONFIG_FLAG, offsetof(struct options, all_positions), NULL, NULL,
      "the logits of every position (JSON: logits), not of the last only", 0, 0},
-    {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16",
+    {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16|int8",
      "type of the KV cache", 0, 0},
     {"activations", CONFIG_CHOICE, offsetof(struct options, activations), "auto", "auto|f32|native",
      "type of the activations in products; auto is f32 with BATON_ISA=ref, else native", 0, 0},
@@ -247,7 +247,7 @@ static enum status evaluate(const struct options *options, FILE *file, struct er
     const struct model_options model = {
         .path = options->model,
         .activations = modes[options->activations],
-        .kv_dtype = options->kv_dtype == 0 ? KV_F32 : KV_BF16,
+        .kv_dtype = (enum kv_dtype)options->kv_dtype,
         .threads = options->threads,
         .context_tokens = options->context,
         .max_rows = options->chunk_tokens,

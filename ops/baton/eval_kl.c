@@ -225,11 +225,6 @@ static struct summary summarize(struct eval_kl *kl)
     };
 }
 
-static const char *kv_name(enum kv_dtype dtype)
-{
-    return dtype == KV_F32 ? "f32" : "bf16";
-}
-
 static void put_number(struct json_writer *writer, const char *key, double value)
 {
     json_key(writer, key);
@@ -257,7 +252,7 @@ static void print_json(const struct eval_kl *kl, const struct summary *summary)
     put_number(&writer, "kl_max", summary->most);
     put_number(&writer, "top1_agreement", summary->agreement);
     put_text(&writer, "backend", model_backend_text(kl->run->model));
-    put_text(&writer, "kv_dtype", kv_name(kl->kv_dtype));
+    put_text(&writer, "kv_dtype", kv_dtype_name(kl->kv_dtype));
     put_text(&writer, "reference", model_backend_text(kl->reference.model));
     json_close_object(&writer);
     buffer_add_char(&line, '\n');
@@ -277,7 +272,7 @@ enum status eval_kl_print(struct eval_kl *kl, bool json, struct error *error)
     } else {
         printf("reference        %s, KV f32\n", model_backend_text(kl->reference.model));
         printf("this run         %s, KV %s\n", model_backend_text(kl->run->model),
-               kv_name(kl->kv_dtype));
+               kv_dtype_name(kl->kv_dtype));
         printf("positions        %" PRIu32 " in %" PRIu32 " windows of up to %" PRIu32 " tokens\n",
                kl->done, kl->window_count, kl->window);
         printf("KL divergence    mean %.6f, 99th percentile %.6f, largest %.6f nats\n",

@@ -47,7 +47,7 @@ static const struct config_row option_rows[] = {
      "only tokens at least P times as likely as the likeliest", 0, 1},
     {"seed", CONFIG_TEXT, offsetof(struct options, seed), NULL, "N",
      "of the draws; a random one when not given", 0, 0},
-    {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16",
+    {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16|int8",
      "type of the KV cache", 0, 0},
     {"threads", CONFIG_U32, offsetof(struct options, threads), "0", "N", "0: all CPUs", 0, 1024},
     {"context", CONFIG_U32, offsetof(struct options, context), "0", "TOKENS",
@@ -254,7 +254,7 @@ static enum status run(const struct options *options, const char *operand, struc
     if (status == STATUS_OK) {
         const struct model_options model = {
             .path = options->model,
-            .kv_dtype = options->kv_dtype == 0 ? KV_F32 : KV_BF16,
+            .kv_dtype = (enum kv_dtype)options->kv_dtype,
             .threads = options->threads,
             .context_tokens = options->context,
             .max_rows = options->chunk_tokens,

@@ -30,7 +30,7 @@ struct up_options {
     uint64_t kv_bytes;
 };
 
-static const char *const kv_dtype_names[] = {"f32", "bf16"};
+static const char *const kv_dtype_names[] = {"f32", "bf16", "int8"};
 
 #define OPTION(field) offsetof(struct up_options, field)
 static const struct config_row up_rows[] = {
@@ -49,7 +49,8 @@ static const struct config_row up_rows[] = {
      "inject faults into the first process of that name, e.g. prefill-0=data-send:3:drop", 0, 0},
     {"threads", CONFIG_U32, OPTION(threads), "0", "N",
      "compute threads of each worker; 0 divides the CPUs among them", 0, 1024},
-    {"kv-dtype", CONFIG_CHOICE, OPTION(kv_dtype), "bf16", "f32|bf16", "type of the KV cache", 0, 0},
+    {"kv-dtype", CONFIG_CHOICE, OPTION(kv_dtype), "bf16", "f32|bf16|int8", "type of the KV cache",
+     0, 0},
     {"kv-memory", CONFIG_BYTES, OPTION(kv_bytes), NULL, "BYTES", "KV cache of each worker", 0, 0},
     {"context", CONFIG_U32, OPTION(context_tokens), NULL, "N",
      "longest sequence in tokens (default: the model's)", 0, 0},

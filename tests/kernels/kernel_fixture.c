@@ -190,6 +190,8 @@ void fixture_chunk(struct fixture *fixture, const struct fixture_sequence *seque
                                          .out = on_device(out + q_at),
                                          .heads = sequence->heads,
                                          .scale = 0.125f,
+                                         .soft_cap = sequence->soft_cap,
+                                         .window = sequence->window,
                                          .kv = sequence->view,
                                          .sequences = &rows,
                                          .sequence_count = 1,

@@ -53,6 +53,8 @@ struct fixture_sequence {
     uint32_t *slots;  /* one a page of 64 */
     struct kv_view view;
     uint8_t *pages;
+    uint32_t window; /* of attention_args; 0 when made */
+    float soft_cap;
 };
 /* stride: page i has slot i * stride modulo the (prime) number of slots. */
 void fixture_sequence_make(struct fixture_sequence *out, enum kv_dtype dtype, uint32_t tokens,

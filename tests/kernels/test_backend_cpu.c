@@ -183,5 +183,8 @@ Test(backend_cpu, page_sizes)
     /* SmolLM2-135M: 30 layers, 3 key/value heads of 64: 23,040 bytes a token in bf16. */
     cr_assert_eq(30 * kv_page_bytes(KV_BF16, 64, 3, 64), 23040 * 64);
     cr_assert_eq(kv_page_bytes(KV_F32, 16, 1, 64), 2 * 16 * 64 * 4);
+    /* int8: a float for every token of every head of K and of V besides. */
+    cr_assert_eq(kv_page_bytes(KV_I8, 64, 3, 64), (size_t)2 * 3 * 64 * (64 + 4));
     cr_assert_neq(kv_layout_id(KV_F32), kv_layout_id(KV_BF16));
+    cr_assert_neq(kv_layout_id(KV_I8), kv_layout_id(KV_BF16));
 }

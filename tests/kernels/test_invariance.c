@@ -305,12 +305,22 @@ static size_t output_count(const struct fixture_sequence *sequence)
     return (size_t)sequence->tokens * sequence->heads * sequence->head_dim;
 }
 
+/* Head counts and what a row sees. */
+struct attention_kind {
+    uint32_t heads, kv_heads, head_dim, window;
+    float soft_cap;
+};
+
 /* The sequence attended in chunks that end at the given tokens. */
-static float *in_chunks(struct fixture *fixture, enum kv_dtype dtype, uint32_t tokens,
-                        uint32_t stride, const uint32_t *ends)
+static float *in_chunks(struct fixture *fixture, enum kv_dtype dtype,
+                        const struct attention_kind *kind, uint32_t tokens, uint32_t stride,
+                        const uint32_t *ends)
 {
     struct fixture_sequence sequence;
-    fixture_sequence_make(&sequence, dtype, tokens, 6, 2, 64, stride, 21);
+    fixture_sequence_make(&sequence, dtype, tokens, kind->heads, kind->kv_heads, kind->head_dim,
+                          stride, 21);
+    sequence.window = kind->window;
+    sequence.soft_cap = kind->soft_cap;
     float *out = malloc(output_count(&sequence) * sizeof(float));
     uint32_t first = 0;
     for (uint32_t i = 0; first < tokens; i++) {
@@ -323,9 +333,11 @@ static float *in_chunks(struct fixture *fixture, enum kv_dtype dtype, uint32_t t
     return out;
 }
 
-Test(invariance, attention_by_chunk_and_page)
+enum { CHUNKED_TOKENS = 600 };
+
+static void attention_by_chunk_and_page(enum kv_dtype dtype, const struct attention_kind *kind)
 {
-    enum { TOKENS = 600, WIDTH = 6 * 64 };
+    enum { TOKENS = CHUNKED_TOKENS };
     static const uint32_t whole[] = {TOKENS};
     static const uint32_t cuts[][6] = {
         {1, TOKENS},
@@ -333,25 +345,36 @@ Test(invariance, attention_by_chunk_and_page)
         {100, 300, 513, 514, 599, TOKENS},
         {16, 17, 33, 576, TOKENS},
     };
-    for (enum kv_dtype dtype = KV_F32; dtype <= KV_BF16; dtype++) {
-        struct fixture one = fixture_open("ref", ACTIVATION_AUTO, 1);
-        float *expected = in_chunks(&one, dtype, TOKENS, 1, whole);
-        fixture_close(&one);
-        for (const char *const *isa = fixture_isas(); *isa; isa++) {
-            for (uint32_t threads = 1; threads <= 3; threads++) {
-                struct fixture fixture = fixture_open(*isa, ACTIVATION_AUTO, threads);
-                for (uint32_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
-                    /* Each cut with its own scatter of pages. */
-                    float *actual = in_chunks(&fixture, dtype, TOKENS, 1 + 5 * i, cuts[i]);
-                    assert_same_bits(expected, actual, (size_t)TOKENS * WIDTH, "chunks", *isa,
-                                     (int)i);
-                    free(actual);
-                }
-                fixture_close(&fixture);
+    struct fixture one = fixture_open("ref", ACTIVATION_AUTO, 1);
+    float *expected = in_chunks(&one, dtype, kind, TOKENS, 1, whole);
+    fixture_close(&one);
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        for (uint32_t threads = 1; threads <= 3; threads++) {
+            struct fixture fixture = fixture_open(*isa, ACTIVATION_AUTO, threads);
+            for (uint32_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+                /* Each cut with its own scatter of pages. */
+                float *actual = in_chunks(&fixture, dtype, kind, TOKENS, 1 + 5 * i, cuts[i]);
+                assert_same_bits(expected, actual, (size_t)TOKENS * kind->heads * kind->head_dim,
+                                 "chunks", *isa, (int)i);
+                free(actual);
             }
+            fixture_close(&fixture);
         }
-        free(expected);
     }
+    free(expected);
+}
+
+/* Groups of 1, 3, 4, 7 and 8, one key/value head for all, every fast head size; window and cap. */
+Test(invariance, attention_by_chunk_and_page)
+{
+    static const struct attention_kind kinds[] = {
+        {6, 2, 64, 0, 0},  {2, 2, 80, 0, 0},   {4, 1, 96, 100, 0}, {7, 1, 64, 0, 20},
+        {8, 1, 128, 0, 0}, {6, 2, 64, 513, 4}, {3, 3, 18, 64, 0},
+    };
+    for (enum kv_dtype dtype = KV_F32; dtype < KV_DTYPE_COUNT; dtype++)
+        for (uint32_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+            if (i % 3 == dtype || i == 0)
+                attention_by_chunk_and_page(dtype, &kinds[i]);
 }
 
 /* Three sequences of unlike length and phase in one call, against each alone. */
@@ -415,7 +438,7 @@ Test(invariance, attention_by_batch)
 Test(invariance, page_bytes)
 {
     enum { TOKENS = 200 };
-    for (enum kv_dtype dtype = KV_F32; dtype <= KV_BF16; dtype++) {
+    for (enum kv_dtype dtype = KV_F32; dtype < KV_DTYPE_COUNT; dtype++) {
         struct fixture one = fixture_open("ref", ACTIVATION_AUTO, 1);
         struct fixture three = fixture_open(NULL, ACTIVATION_AUTO, 3);
         struct fixture_sequence a;

@@ -70,6 +70,15 @@ static void top_takes_the_last(const struct top_task *task)
                 task->lists[row * task->list_stride].id = task->first_id + (int32_t)i;
 }
 
+/* The window is one token too wide. */
+static void attention_too_wide(const struct attention_task *task)
+{
+    struct attention_task wider = *task;
+    if (task->window > 0)
+        wider.window++;
+    attention_i8__ref(&wider);
+}
+
 #define ROW(operation_, dtype_, function_)                                                         \
     {                                                                                              \
         .operation = #operation_, .dtype = #dtype_, .name = #function_,                            \
@@ -83,7 +92,7 @@ int selftest_run(uint64_t seed)
         ROW(matmul, i8_q4a, matmul_last_bit),   ROW(matmul, f32, matmul_variant),
         ROW(matmul, bf16, matmul_past_the_end), ROW(matmul, i8_q8, matmul_swallows_nan),
         ROW(rms_norm, f32, norm_crashes),       ROW(attention, bf16, attention_too_short),
-        ROW(top, f32, top_takes_the_last),
+        ROW(top, f32, top_takes_the_last),      ROW(attention, i8, attention_too_wide),
     };
     static const struct kernel_row right = ROW(matmul, f32, matmul_f32__ref);
     uint32_t missed = 0;

@@ -175,7 +175,7 @@ ParameterizedTestParameters(net_forward, bits_do_not_depend_on_company)
         {"llama", "f32", KV_F32, ACTIVATION_F32},     {"llama", "q4_0", KV_BF16, ACTIVATION_NATIVE},
         {"llama", "q4_1", KV_F32, ACTIVATION_NATIVE}, {"llama", "q8_0", KV_BF16, ACTIVATION_F32},
         {"qwen2", "f32", KV_BF16, ACTIVATION_NATIVE}, {"qwen2", "bf16", KV_BF16, ACTIVATION_NATIVE},
-        {"qwen2", "q8_0", KV_F32, ACTIVATION_NATIVE},
+        {"qwen2", "q8_0", KV_F32, ACTIVATION_NATIVE}, {"llama", "q8_0", KV_I8, ACTIVATION_NATIVE},
     };
     return cr_make_param_array(struct flavour, flavours, sizeof flavours / sizeof *flavours);
 }
@@ -379,7 +379,7 @@ Test(net_forward, instruction_sets_agree)
 {
     int32_t tokens[TOKENS];
     uint64_t probe[2] = {0};
-    for (enum kv_dtype dtype = KV_F32; dtype <= KV_BF16; dtype++) {
+    for (enum kv_dtype dtype = KV_F32; dtype < KV_DTYPE_COUNT; dtype++) {
         struct model_options options =
             options_of(&(struct flavour){.kv_dtype = dtype, .activations = ACTIVATION_NATIVE});
         float *expected = NULL;
