@@ -136,5 +136,12 @@ class ApartInF32(IdentityCases, unittest.TestCase):
     model = ("llama", "q4_0")
 
 
+class ApartInInt8(IdentityCases, unittest.TestCase):
+    layout = {"prefill": 1, "decode": 1}
+    options = ("--kv-dtype", "int8")
+    run_options = ("--kv-dtype", "int8")
+    model = ("llama", "q8_0")
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

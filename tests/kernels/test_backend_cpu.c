@@ -90,6 +90,24 @@ Test(backend_cpu, profile_names_the_arithmetic_only)
     fixture_close(&ref_native);
 }
 
+/* What the pages hold decides bits too. */
+Test(backend_cpu, profile_names_the_pages)
+{
+    static const char *const texts[] = {"kv=k32v32", "kv=k16v16", "kv=k8v8"};
+    struct team *team = team_create(1);
+    struct error error;
+    for (enum kv_dtype dtype = KV_F32; dtype < KV_DTYPE_COUNT; dtype++) {
+        struct backend_limits limits = LIMITS;
+        struct backend *backend;
+        limits.kv_dtype = dtype;
+        cr_assert_eq(backend_cpu_create(team, "ref", ACTIVATION_NATIVE, &limits, &backend, &error),
+                     STATUS_OK);
+        cr_assert(strstr(backend->profile, texts[dtype]), "%s", backend->profile);
+        backend->ops->destroy(backend);
+    }
+    team_destroy(team);
+}
+
 Test(backend_cpu, memory_is_aligned_and_zeroed)
 {
     struct fixture fixture = fixture_open("ref", ACTIVATION_AUTO, 1);

@@ -180,6 +180,11 @@ Test(net_golden, fast_paths_keep_the_likeliest_token, .timeout = 280)
     }
 }
 
+Test(net_golden, int8_pages_keep_the_likeliest_token, .timeout = 280)
+{
+    compare((struct model_options){.activations = ACTIVATION_NATIVE, .kv_dtype = KV_I8}, false);
+}
+
 /* The best path in float32 is the reference path, faster. */
 Test(net_golden, fast_float_path_has_the_reference_logits, .timeout = 280)
 {
