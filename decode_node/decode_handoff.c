@@ -118,7 +118,7 @@ static void on_failed(void *arg, void *context, enum status status, const char *
      * with its first token, or the router gave it up. */
     if (status != STATUS_CANCELED) {
         LOG_WARN("the hand-off of request %" PRIx64 " failed: %s", key->request, text);
-        worker_send_failed(node->worker, key, status, text);
+        worker_send_handoff_failed(node->worker, key, status, text);
     }
     decode_request_release(node, request);
 }

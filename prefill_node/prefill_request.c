@@ -318,7 +318,8 @@ void prefill_request_handoff_end(void *arg, void *context, enum status status, c
     if (status != STATUS_OK) {
         LOG_WARN("the hand-off of request %" PRIx64 " failed: %s", key_of(node, request)->request,
                  text);
-        prefill_request_drop(node, place_of(node, request), status, text, true);
+        worker_send_handoff_failed(node->worker, key_of(node, request), status, text);
+        prefill_request_drop(node, place_of(node, request), status, text, false);
         return;
     }
     CHECK(request->control.state == PREFILL_DELIVERING);

@@ -17,6 +17,7 @@ void request_failure_set(struct request_failure *failure, int http_status, const
 {
     failure->http_status = http_status;
     failure->code = code;
+    failure->again = false;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(failure->text, sizeof failure->text, format, arguments);
@@ -217,7 +218,8 @@ static void accept(struct request *request, const struct msg_step *step, bool fr
         act(actions, ACTION_DELIVER)->step = fresh;
     }
     if (request->state == REQUEST_PREFILLING) {
-        request->times.first_ns = now_ns;
+        if (request->times.first_ns == 0)
+            request->times.first_ns = now_ns;
         enter(request, REQUEST_DECODING, 0);
         /* Prefill's charge is its work, and that is done. The node goes on delivering pages, so it
          * must still hear of a cancel. */
@@ -316,6 +318,18 @@ static void on_report(struct request *request, const struct request_event *event
     end(request, ACTION_FINISH, now_ns, actions);
 }
 
+/* From the start with the same seed: what was delivered comes once more and is dropped. */
+static void place_again(struct request *request, struct request_actions *actions)
+{
+    request->placed_again = true;
+    drop_decode(request, true, actions);
+    drop_prefill(request, true, actions);
+    request->prefill = request->decode = 0;
+    request->report_due[0] = request->report_due[1] = false;
+    enter(request, REQUEST_QUEUED, 0);
+    act(actions, ACTION_PLACE);
+}
+
 static void on_failed(struct request *request, const struct request_event *event, uint64_t now_ns,
                       struct request_actions *actions)
 {
@@ -330,7 +344,10 @@ static void on_failed(struct request *request, const struct request_event *event
     } else if (event->worker != 0) {
         return;
     }
-    fail(request, event->failure, now_ns, actions);
+    if (event->failure->again && event->worker != 0 && !request->placed_again)
+        place_again(request, actions);
+    else
+        fail(request, event->failure, now_ns, actions);
 }
 
 static void on_drop(struct request *request, const struct request_event *event, uint64_t now_ns,

@@ -4,7 +4,8 @@
  * leaving, a deadline) and carries out the actions in their order. Every request reaches ENDED
  * exactly once, by exactly one FINISH, FAIL or DROP; whatever was dispatched is cancelled and
  * whatever was charged is released on the way there. Late messages of an ended request or of an
- * older attempt change nothing. */
+ * older attempt change nothing. A hand-off whose pages were damaged is made once more, from the
+ * prompt; tokens that are out already are not delivered again. */
 #ifndef BATON_ROUTER_REQUEST_H
 #define BATON_ROUTER_REQUEST_H
 
@@ -47,6 +48,7 @@ enum request_event_kind {
 struct request_failure {
     int http_status;
     const char *code; /* static; of the error object */
+    bool again;       /* another attempt may well succeed */
     char text[ERROR_TEXT_BYTES];
 };
 void request_failure_set(struct request_failure *failure, int http_status, const char *code,
@@ -125,6 +127,7 @@ struct request {
     bool prefill_charged, decode_charged;
     bool prefill_dispatched, decode_dispatched; /* it has the job and must be told to cancel */
 
+    bool placed_again;      /* once, after pages were damaged on their way */
     uint32_t next_position; /* of the next token to deliver */
     struct request_held *held;
     uint32_t duplicates, overtaken; /* tokens dropped as known already; tokens held for a while */

@@ -98,6 +98,12 @@ static void on_failed(struct router *router, worker_handle worker, const struct 
     struct request_failure failure;
     explain(&failure, failed->code, failed->text, "A worker gave the request up");
     struct request_event event = {.kind = EVENT_FAILED, .worker = worker, .failure = &failure};
+    failure.again = failed->again != 0;
+    /* Both nodes tell of it; which one counts is as in request.c. */
+    if (failure.again &&
+        (worker == session->request.decode ||
+         (worker == session->request.prefill && session->request.state == REQUEST_PREFILLING)))
+        metrics_add(router->metrics, METRIC_HANDOFFS_DAMAGED, 1);
     if ((enum status) - (int)failed->code == STATUS_BUSY && worker == session->request.prefill &&
         session->request.state == REQUEST_PREFILLING) {
         event.kind = EVENT_REFUSED; /* neither's fault: the request waits */

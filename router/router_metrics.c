@@ -87,6 +87,8 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "First page sent to all landed, as prefill nodes report.", latency_bounds},
     [METRIC_HANDOFF_BYTES] = {"baton_handoff_bytes_total", NULL, METRIC_COUNTER,
         "KV bytes handed from prefill to decode nodes.", NULL},
+    [METRIC_HANDOFFS_DAMAGED] = {"baton_handoffs_damaged_total", NULL, METRIC_COUNTER,
+        "Hand-offs whose pages were not those that were sent: made once more, then an error.", NULL},
     [METRIC_WORKERS_PREFILL_UP] =
         SERIES(WORKERS, METRIC_GAUGE, "role=\"prefill\",state=\"up\""),
     [METRIC_WORKERS_PREFILL_DRAINING] =

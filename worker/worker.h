@@ -74,6 +74,9 @@ void worker_send(struct worker *worker, struct router_ref router, enum message_i
 /* FAILED for one request. */
 void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
                         const char *text);
+/* The same for a hand-off; when its pages were damaged on their way the router may try again. */
+void worker_send_handoff_failed(struct worker *worker, const struct request_key *key,
+                                enum status status, const char *text);
 
 /* Engine thread: model_forward of the worker's model, the one place where its steps begin.
  * best_only: sampling_needs_best_only holds for every sequence with a logit row. */

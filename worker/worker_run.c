@@ -137,8 +137,8 @@ void worker_send(struct worker *worker, struct router_ref router, enum message_i
                  status_sentence(status));
 }
 
-void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
-                        const char *text)
+static void send_failed(struct worker *worker, const struct request_key *key, enum status status,
+                        const char *text, bool again)
 {
     CHECK(status < 0);
     const struct msg_failed message = {
@@ -147,8 +147,21 @@ void worker_send_failed(struct worker *worker, const struct request_key *key, en
         .choice = key->choice,
         .code = (uint32_t)-status,
         .text = wire_str(text),
+        .again = again,
     };
     worker_send(worker, key->router, MESSAGE_ID_FAILED, &message);
+}
+
+void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
+                        const char *text)
+{
+    send_failed(worker, key, status, text, false);
+}
+
+void worker_send_handoff_failed(struct worker *worker, const struct request_key *key,
+                                enum status status, const char *text)
+{
+    send_failed(worker, key, status, text, status == STATUS_CORRUPT);
 }
 
 enum status worker_forward(const struct worker *worker, const struct forward_sequence *sequences,

@@ -368,6 +368,59 @@ Test(request, failed_hand_off_fails_the_request)
     expect_ended(&play);
 }
 
+static void damaged(struct play *play, worker_handle worker)
+{
+    struct request_failure failure;
+    request_failure_set(&failure, 500, "worker_fault", "pages were damaged");
+    failure.again = true;
+    feed(play, (struct request_event){.kind = EVENT_FAILED, .worker = worker, .failure = &failure});
+}
+
+/* Before any token is out, and after the first: the client sees each token once. */
+Test(request, damaged_pages_are_handed_over_once_more)
+{
+    for (int out = 0; out < 2; out++) {
+        for (int who = 0; who < 2; who++) {
+            struct play play;
+            reach(&play, out ? REQUEST_DECODING : REQUEST_PREFILLING);
+            if (who == 1 && out == 1) {
+                damaged(&play, PREFILL_NODE); /* the decode node will say so */
+                cr_expect_eq(play.request.state, REQUEST_DECODING);
+            }
+            damaged(&play, who == 0 || out ? DECODE_NODE : PREFILL_NODE);
+            cr_assert_eq(play.request.state, REQUEST_QUEUED);
+            cr_expect_eq(play.places, 2);
+            cr_expect_eq(play.cancels_prefill + play.cancels_decode, who == 1 && out == 1 ? 0 : 1);
+            cr_expect_eq(play.prefill_charges + play.decode_charges, 0);
+            cr_expect_eq(play.cancel_attempt, play.cancels_prefill + play.cancels_decode);
+            damaged(&play, PREFILL_NODE); /* the other one, late */
+            cr_expect_eq(play.request.state, REQUEST_QUEUED);
+            placed(&play, PREFILL_NODE, DECODE_NODE);
+            cr_expect_eq(play.request.attempt, 2);
+            reserved(&play);
+            tokens(&play, PREFILL_NODE, 0, "a", FINISH_NONE);
+            tokens(&play, DECODE_NODE, 1, "bc", FINISH_LENGTH);
+            cr_expect_str_eq(play.text, "abc");
+            cr_expect_eq(play.request.duplicates, (uint32_t)out);
+            cr_expect_eq(play.finishes, 1);
+            expect_ended(&play);
+        }
+    }
+}
+
+Test(request, pages_damaged_twice_are_one_clean_error)
+{
+    struct play play;
+    reach(&play, REQUEST_DECODING);
+    damaged(&play, DECODE_NODE);
+    placed(&play, PREFILL_NODE, DECODE_NODE);
+    reserved(&play);
+    damaged(&play, DECODE_NODE);
+    cr_expect_eq(play.failures, 1);
+    cr_expect_eq(play.places, 2);
+    expect_ended(&play);
+}
+
 Test(request, reporting_is_past_all_harm)
 {
     for (enum request_event_kind kind = EVENT_WORKER_LOST; kind <= EVENT_SHUTDOWN; kind++) {
