@@ -521,6 +521,31 @@ EVERY_MOVER(done_without_all_pages_does_not_land)
     hostile_end(&hostile);
 }
 
+EVERY_MOVER(done_must_have_the_digest_of_what_came)
+{
+    struct hostile hostile;
+    hostile_init(&hostile, ops);
+    hostile_grant(&hostile);
+    uint64_t digest = 1;
+    for (uint32_t strip = 0; strip < 5 * LAYERS; strip++) {
+        const struct mover_data_header header = header_of(&hostile, strip / 5, strip % 5);
+        digest += strip_digest(&header);
+        send_data(&hostile, &header);
+    }
+    const struct msg_done done = {
+        .handoff = hostile.job->handoff,
+        .strips = 5 * LAYERS,
+        .bytes = 5 * LAYERS * STRIP_BYTES,
+        .digest = digest,
+        .first = {.request = 1000 + hostile.job->index},
+    };
+    say(&hostile.stranger, MESSAGE_ID_DONE, &done);
+    TURN_UNTIL(hostile.fix.loop, hostile.job->failed && hostile.stranger.aborts == 1);
+    cr_assert_eq(hostile.job->failed_status, STATUS_CORRUPT);
+    cr_assert(strstr(hostile.job->failed_text, "digest"), "%s", hostile.job->failed_text);
+    hostile_end(&hostile);
+}
+
 EVERY_MOVER(only_one_peer_may_deliver)
 {
     struct hostile hostile;
