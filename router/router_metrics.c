@@ -88,7 +88,7 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
     [METRIC_HANDOFF_BYTES] = {"baton_handoff_bytes_total", NULL, METRIC_COUNTER,
         "KV bytes handed from prefill to decode nodes.", NULL},
     [METRIC_HANDOFFS_DAMAGED] = {"baton_handoffs_damaged_total", NULL, METRIC_COUNTER,
-        "Hand-offs whose pages were not those that were sent: made once more, then an error.", NULL},
+        "Hand-offs whose pages were damaged on their way: made once more, then an error.", NULL},
     [METRIC_WORKERS_PREFILL_UP] =
         SERIES(WORKERS, METRIC_GAUGE, "role=\"prefill\",state=\"up\""),
     [METRIC_WORKERS_PREFILL_DRAINING] =
