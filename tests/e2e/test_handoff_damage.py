@@ -1,0 +1,57 @@
+"""Pages that are damaged on their way: never a wrong answer, made once more, then one clean error."""
+import unittest
+
+from cluster import Cluster
+from processes import chat_text, stream_text, wait_for
+
+ASKED = {"max_tokens": 24, "temperature": 0, "ignore_eos": True}
+PROMPT = "One page is not enough for this prompt. " * 8
+
+
+class DamageTest(unittest.TestCase):
+    def start(self, *faults):
+        options = [word for fault in faults for word in ("--fault", fault)]
+        cluster = Cluster(options=options)
+        self.addCleanup(cluster.close)
+        return cluster
+
+    def damaged(self, cluster):
+        return cluster.client.metric("baton_handoffs_damaged_total")
+
+    def text(self, cluster, stream):
+        if not stream:
+            answer = cluster.client.chat(PROMPT, **ASKED)
+            self.assertEqual(answer.status, 200, answer.body)
+            return chat_text(answer)
+        events = cluster.client.chat_stream(PROMPT, **ASKED)
+        text = stream_text(events)
+        self.assertTrue(events.done)
+        return text
+
+    def test_the_client_does_not_notice(self):
+        undisturbed = self.text(self.start(), False)
+        for fault in ("decode-0=data-receive:1:corrupt", "prefill-0=data-send:1:corrupt"):
+            for stream in (False, True):
+                with self.subTest(fault=fault, stream=stream):
+                    cluster = self.start(fault)
+                    self.assertEqual(self.text(cluster, stream), undisturbed)
+                    self.assertEqual(self.damaged(cluster), 1)
+                    self.assertEqual(self.text(cluster, stream), undisturbed)
+                    wait_for(lambda: all(worker["pages_free"] == worker["pages_total"]
+                                         for worker in cluster.workers()),
+                             "all pages to be free again")
+
+    def test_damage_that_goes_on_is_one_clean_error(self):
+        cluster = self.start("decode-0=data-receive:1+:corrupt")
+        answer = cluster.client.chat(PROMPT, **ASKED)
+        self.assertEqual(answer.status, 500, answer.body)
+        self.assertIn("checksum", answer.json()["error"]["message"])
+        events = cluster.client.chat_stream(PROMPT, **ASKED)
+        last = list(events)[-1]
+        self.assertIn("error", last)
+        self.assertFalse(events.done)
+        self.assertEqual(self.damaged(cluster), 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
