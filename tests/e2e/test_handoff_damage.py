@@ -1,4 +1,4 @@
-"""Pages that are damaged on their way: never a wrong answer, made once more, then one clean error."""
+"""Pages damaged on their way: never a wrong answer, made once more, then one clean error."""
 import unittest
 
 from cluster import Cluster
