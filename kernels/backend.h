@@ -66,6 +66,16 @@ struct weight_rows {
     const float *offset;  /* [rows][K / 32] */
 };
 
+/* Where the rows of a weight come from: gives row_count of them, from first_row, in its canonical
+ * form, valid until the same member asks again. Several members of the backend's team ask at the
+ * same time; `member`, below `members` of the backend, may choose scratch memory. */
+struct weight_source {
+    void (*read)(void *arg, uint32_t member, uint32_t first_row, uint32_t row_count,
+                 struct weight_rows *rows_out);
+    void *arg;
+};
+enum { WEIGHT_READ_ROWS = 16 }; /* the most that are asked for at a time */
+
 struct weight; /* owned by the backend that made it */
 
 enum kv_dtype { KV_F32, KV_BF16, KV_I8, KV_DTYPE_COUNT };
@@ -182,12 +192,11 @@ struct backend_ops {
     void *(*host_view)(struct backend *, device_ptr p);
     void (*synchronize)(struct backend *);
 
-    /* Weights: create, fill every row once (in any order, in pieces that start at a multiple of 32
-     * rows and hold a multiple of 32 rows or the last ones), then use. Rows are copied. */
+    /* Weights: create, fill once, then use. Fill asks for every row once or twice, in any order,
+     * and keeps a copy in a form of its own. */
     enum status (*weight_create)(struct backend *, enum weight_kind kind, uint32_t n, uint32_t k,
                                  struct weight **out, struct error *error);
-    void (*weight_fill)(struct backend *, struct weight *, uint32_t first_row, uint32_t row_count,
-                        const struct weight_rows *rows);
+    void (*weight_fill)(struct backend *, struct weight *, const struct weight_source *source);
     void (*weight_release)(struct backend *, struct weight *); /* NULL is fine */
     size_t (*weight_bytes)(const struct weight *);
 
@@ -221,6 +230,7 @@ struct backend {
     const char *name;    /* "cpu/avx2" */
     uint64_t profile_id; /* names the numerics profile; equal ids promise equal bits */
     char profile[64];    /* the same for people: "v2 act=f32 attn=64/512 kv=k16v16" */
+    uint32_t members;    /* that may ask a weight_source at the same time */
 };
 
 struct backend_limits {

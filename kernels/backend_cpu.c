@@ -100,6 +100,7 @@ static void name_profile(struct backend_cpu *cpu)
     snprintf(cpu->name, sizeof(cpu->name), "cpu/%s", kernel_isa_name(cpu->isa));
     cpu->base.name = cpu->name;
     cpu->base.ops = &CPU_OPS;
+    cpu->base.members = team_count(cpu->team);
 }
 
 enum { SPLIT_ITEMS_PER_MEMBER = 4 };

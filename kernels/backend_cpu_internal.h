@@ -51,7 +51,7 @@ struct weight {
     enum weight_kind kind;
     uint32_t n, k;
     bool half_scales;
-    uint32_t rows_filled; /* n before the first use */
+    bool filled; /* before the first use */
     uint8_t *panels;
     struct slab *slab; /* that the panels stand in */
     size_t slab_end;   /* where its room there ends */
@@ -112,8 +112,8 @@ void *cpu_host_view(struct backend *backend, device_ptr p);
 void cpu_synchronize(struct backend *backend);
 enum status cpu_weight_create(struct backend *backend, enum weight_kind kind, uint32_t n,
                               uint32_t k, struct weight **out, struct error *error);
-void cpu_weight_fill(struct backend *backend, struct weight *weight, uint32_t first_row,
-                     uint32_t row_count, const struct weight_rows *rows);
+void cpu_weight_fill(struct backend *backend, struct weight *weight,
+                     const struct weight_source *source);
 void cpu_weight_release(struct backend *backend, struct weight *weight);
 size_t cpu_weight_bytes(const struct weight *weight);
 

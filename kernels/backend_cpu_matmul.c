@@ -182,7 +182,7 @@ const void *activations_prepare(struct backend_cpu *cpu, enum activation_form fo
 
 struct matmul_task product_task(const struct weight *weight, const void *activations, uint32_t rows)
 {
-    CHECK(weight->rows_filled == weight->n);
+    CHECK(weight->filled);
     return (struct matmul_task){
         .panels = weight->panels,
         .n = weight->n,

@@ -150,23 +150,43 @@ size_t cpu_weight_bytes(const struct weight *weight)
     return panel_count(weight->n) * panel_bytes(weight->kind, weight->half_scales, weight->k);
 }
 
-void cpu_weight_fill(struct backend *backend, struct weight *weight, uint32_t first_row,
-                     uint32_t row_count, const struct weight_rows *rows)
+/* A running fill. */
+struct weight_fill {
+    struct weight *weight;
+    const struct weight_source *source;
+    atomic_bool no_halves; /* a scale was found that is no half */
+};
+
+static void fill_panel(void *arg, uint32_t member, uint32_t panel)
 {
-    enum { PIECE = 32 };
-    CHECK(first_row <= weight->n && row_count <= weight->n - first_row);
-    CHECK(first_row % PIECE == 0);
-    CHECK(row_count % PIECE == 0 || first_row + row_count == weight->n);
-    if (weight->half_scales &&
-        !weight_scales_are_halves(weight->kind, weight->k, row_count, rows)) {
-        weight_scales_widen(weight->kind, weight->k, weight->panels, panel_count(weight->n));
+    struct weight_fill *fill = arg;
+    const struct weight *weight = fill->weight;
+    const uint32_t first = panel * PANEL_ROWS, rest = weight->n - first;
+    const uint32_t count = rest < PANEL_ROWS ? rest : PANEL_ROWS;
+    struct weight_rows rows = {0};
+    if (weight->half_scales && atomic_load_explicit(&fill->no_halves, memory_order_relaxed))
+        return;
+    fill->source->read(fill->source->arg, member, first, count, &rows);
+    uint8_t *to =
+        weight->panels + panel * panel_bytes(weight->kind, weight->half_scales, weight->k);
+    if (!weight_pack_panel(weight->kind, weight->half_scales, weight->k, to, count, &rows))
+        atomic_store_explicit(&fill->no_halves, true, memory_order_relaxed);
+}
+
+void cpu_weight_fill(struct backend *backend, struct weight *weight,
+                     const struct weight_source *source)
+{
+    struct team *team = backend_cpu_of(backend)->team;
+    struct weight_fill fill = {.weight = weight, .source = source};
+    CHECK(!weight->filled);
+    team_share(team, fill_panel, &fill, panel_count(weight->n));
+    if (fill.no_halves) { /* once more, with floats */
         weight->half_scales = false;
+        team_share(team, fill_panel, &fill, panel_count(weight->n));
     }
-    weight_pack(weight->kind, weight->half_scales, weight->k, weight->panels, first_row, row_count,
-                rows);
-    weight->rows_filled += row_count;
-    /* The next weight may begin where this one turned out to end; that memory is still zero. */
-    if (weight->rows_filled == weight->n && weight->slab->used == weight->slab_end)
+    weight->filled = true;
+    /* The next weight may begin where this one turned out to end. */
+    if (weight->slab->used == weight->slab_end)
         weight->slab->used =
             (size_t)(weight->panels - weight->slab->memory) + cpu_weight_bytes(weight);
 }

@@ -78,7 +78,7 @@ void cpu_embed(struct backend *backend, const struct weight *weight, const int32
                uint32_t rows, device_ptr out)
 {
     struct backend_cpu *cpu = backend_cpu_of(backend);
-    CHECK(weight->rows_filled == weight->n);
+    CHECK(weight->filled);
     for (uint32_t i = 0; i < rows; i++)
         CHECK(ids[i] >= 0 && (uint32_t)ids[i] < weight->n);
     struct embed_job job = {

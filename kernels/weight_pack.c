@@ -1,115 +1,132 @@
-/* Canonical rows into panels. Runs once a weight, at load. */
+/* Canonical rows into panels. Runs once a weight, at load, at close to the speed of a copy. */
 #include "kernels/weight_panel.h"
 
 #include <string.h>
 
 #include "base/check.h"
 
-static void pack_f32_row(uint32_t k, uint8_t *panel, uint32_t lane, const float *row)
+enum { WORD_BYTES = 4, BLOCK_WORDS = 16, GROUP_WORDS = WEIGHT_GROUP / WORD_BYTES };
+
+#define EACH_BYTE(value) ((value)*UINT32_C(0x01010101))
+
+PANEL_INLINE uint32_t word_load(const void *from)
 {
-    float *out = (float *)(void *)panel;
-    for (uint32_t i = 0; i < k; i++)
-        out[(size_t)i * PANEL_ROWS + lane] = row[i];
+    uint32_t word;
+    memcpy(&word, from, sizeof(word));
+    return word;
 }
 
-static void pack_bf16_row(uint32_t k, uint8_t *panel, uint32_t lane, const uint16_t *row)
+PANEL_INLINE void word_store(uint8_t *panel, size_t index, uint32_t lane, uint32_t word)
 {
-    uint16_t *out = (uint16_t *)(void *)panel;
-    for (uint32_t i = 0; i < k; i++)
-        out[((size_t)(i / 2) * PANEL_ROWS + lane) * 2 + i % 2] = row[i];
+    memcpy(panel + index * PANEL_VECTOR_BYTES + lane * WORD_BYTES, &word, sizeof(word));
 }
 
-static void pack_group_values(enum weight_kind kind, uint8_t *group, uint32_t lane, const int8_t *q)
+/* Words of rows become words of lanes, `flip` changed in each. In blocks, so that what is read and
+ * what is written both stay in the first-level cache. */
+static void pack_words(uint8_t *panel, const void *rows, size_t row_bytes, size_t word_count,
+                       uint32_t lanes, uint32_t flip)
 {
-    const int bias = panel_bias(kind);
-    if (!weight_kind_nibbles(kind)) {
-        for (uint32_t i = 0; i < WEIGHT_GROUP; i++)
-            group[i / 4 * PANEL_VECTOR_BYTES + lane * 4 + i % 4] = (uint8_t)(q[i] + bias);
-        return;
+    const uint8_t *from = rows;
+    for (size_t first = 0; first < word_count; first += BLOCK_WORDS) {
+        const size_t rest = word_count - first;
+        const size_t end = first + (rest < BLOCK_WORDS ? rest : BLOCK_WORDS);
+        for (uint32_t lane = 0; lane < lanes; lane++)
+            for (size_t i = first; i < end; i++)
+                word_store(panel, i, lane,
+                           word_load(from + lane * row_bytes + i * WORD_BYTES) ^ flip);
     }
-    for (uint32_t i = 0; i < WEIGHT_GROUP / 2; i++) {
-        const int low = q[i] + bias;
-        const int high = q[i + WEIGHT_GROUP / 2] + bias;
-        DCHECK(low >= 0 && low <= 15 && high >= 0 && high <= 15);
-        group[i / 4 * PANEL_VECTOR_BYTES + lane * 4 + i % 4] =
-            (uint8_t)((low & 15) | (high & 15) << 4);
-    }
 }
 
-static void put_scale(bool half_scales, void *scales, size_t index, float value)
+/* The last input of an odd K is paired with zero. */
+static void pack_bf16(uint8_t *panel, const uint16_t *rows, uint32_t k, uint32_t lanes)
 {
-    if (!half_scales)
-        ((float *)scales)[index] = value;
-    else
-        CHECK(half_from_float(value, &((uint16_t *)scales)[index]));
+    pack_words(panel, rows, k * sizeof(*rows), k / 2, lanes, 0);
+    for (uint32_t lane = 0; k % 2 != 0 && lane < lanes; lane++)
+        word_store(panel, k / 2, lane, rows[(size_t)lane * k + k - 1]);
 }
 
-/* offset: NULL for the kinds without. */
-static void pack_grouped_row(enum weight_kind kind, bool half_scales, uint32_t k, uint8_t *panel,
-                             uint32_t lane, const int8_t *q, const float *scale,
-                             const float *offset)
+/* Four values of four bits, made positive: each byte is added to on its own. */
+PANEL_INLINE uint32_t nibbles(const int8_t *q, uint32_t bias)
+{
+    const uint32_t word = word_load(q), sign = EACH_BYTE(UINT32_C(0x80));
+    const uint32_t biased = ((word & ~sign) + EACH_BYTE(bias)) ^ (word & sign);
+    DCHECK((biased & EACH_BYTE(UINT32_C(0xf0))) == 0);
+    return biased;
+}
+
+static void pack_nibbles(uint8_t *panel, const int8_t *rows, uint32_t k, uint32_t lanes,
+                         uint32_t bias)
+{
+    for (size_t first = 0; first < k; first += WEIGHT_GROUP)
+        for (uint32_t lane = 0; lane < lanes; lane++) {
+            const int8_t *low = rows + (size_t)lane * k + first;
+            for (size_t i = 0; i < GROUP_WORDS / 2; i++, low += WORD_BYTES)
+                word_store(panel, first / WORD_BYTES / 2 + i, lane,
+                           nibbles(low, bias) | nibbles(low + WEIGHT_GROUP / 2, bias) << 4);
+        }
+}
+
+/* False if one of them is no half. */
+static bool pack_halves(uint16_t *out, size_t stride, const float *rows, size_t groups,
+                        uint32_t lanes)
+{
+    bool exact = true;
+    for (uint32_t lane = 0; lane < lanes; lane++)
+        for (size_t g = 0; g < groups; g++)
+            exact &= half_from_float(rows[lane * groups + g], &out[g * stride + lane]);
+    return exact;
+}
+
+static bool pack_floats(float *out, size_t stride, const float *rows, size_t groups, uint32_t lanes)
+{
+    for (uint32_t lane = 0; lane < lanes; lane++)
+        for (size_t g = 0; g < groups; g++)
+            out[g * stride + lane] = rows[lane * groups + g];
+    return true;
+}
+
+static bool pack_scales(enum weight_kind kind, bool half_scales, void *out,
+                        const struct weight_rows *rows, size_t groups, uint32_t lanes)
 {
     const size_t stride = panel_scale_count(kind);
-    uint8_t *scales = panel + k / WEIGHT_GROUP * panel_group_bytes(kind);
-    for (size_t g = 0; g < k / WEIGHT_GROUP; g++) {
-        pack_group_values(kind, panel + g * panel_group_bytes(kind), lane, q + g * WEIGHT_GROUP);
-        put_scale(half_scales, scales, g * stride + lane, scale[g]);
-        if (offset)
-            put_scale(half_scales, scales, g * stride + PANEL_ROWS + lane, offset[g]);
-    }
+    const float *const parts[] = {rows->scale, weight_kind_offset(kind) ? rows->offset : NULL};
+    bool exact = true;
+    for (size_t i = 0; i < ARRAY_COUNT(parts) && parts[i]; i++)
+        exact &=
+            half_scales
+                ? pack_halves((uint16_t *)out + i * PANEL_ROWS, stride, parts[i], groups, lanes)
+                : pack_floats((float *)out + i * PANEL_ROWS, stride, parts[i], groups, lanes);
+    return exact;
 }
 
-void weight_pack(enum weight_kind kind, bool half_scales, uint32_t k, uint8_t *panels,
-                 uint32_t first_row, uint32_t row_count, const struct weight_rows *rows)
+bool weight_pack_panel(enum weight_kind kind, bool half_scales, uint32_t k, uint8_t *panel,
+                       uint32_t row_count, const struct weight_rows *rows)
 {
-    CHECK(first_row % PANEL_ROWS == 0);
+    CHECK(row_count >= 1 && row_count <= PANEL_ROWS);
     CHECK(!weight_kind_grouped(kind) || (k % WEIGHT_GROUP == 0 && rows->q && rows->scale));
     CHECK(!weight_kind_offset(kind) || rows->offset);
     CHECK(kind != WEIGHT_F32 || rows->f32);
     CHECK(kind != WEIGHT_BF16 || rows->bf16);
     const size_t groups = k / WEIGHT_GROUP;
-    for (size_t i = 0; i < row_count; i++) {
-        const size_t row = first_row + i;
-        uint8_t *panel = panels + row / PANEL_ROWS * panel_bytes(kind, half_scales, k);
-        const uint32_t lane = (uint32_t)(row % PANEL_ROWS);
-        if (kind == WEIGHT_F32)
-            pack_f32_row(k, panel, lane, rows->f32 + i * k);
-        else if (kind == WEIGHT_BF16)
-            pack_bf16_row(k, panel, lane, rows->bf16 + i * k);
-        else
-            pack_grouped_row(kind, half_scales, k, panel, lane, rows->q + i * k,
-                             rows->scale + i * groups,
-                             weight_kind_offset(kind) ? rows->offset + i * groups : NULL);
+    if (row_count < PANEL_ROWS)
+        memset(panel, 0, panel_bytes(kind, half_scales, k));
+    switch (kind) {
+    case WEIGHT_F32:
+        pack_words(panel, rows->f32, k * sizeof(float), k, row_count, 0);
+        return true;
+    case WEIGHT_BF16:
+        pack_bf16(panel, rows->bf16, k, row_count);
+        return true;
+    case WEIGHT_Q8:
+    case WEIGHT_Q8A: /* another 128 turns the highest bit */
+        pack_words(panel, rows->q, k, k / WORD_BYTES, row_count,
+                   kind == WEIGHT_Q8 ? EACH_BYTE((uint32_t)PANEL_Q8_BIAS) : 0);
+        break;
+    case WEIGHT_Q4:
+    case WEIGHT_Q4A:
+        pack_nibbles(panel, rows->q, k, row_count, (uint32_t)panel_bias(kind));
+        break;
     }
-}
-
-bool weight_scales_are_halves(enum weight_kind kind, uint32_t k, uint32_t row_count,
-                              const struct weight_rows *rows)
-{
-    const size_t count = (size_t)row_count * (k / WEIGHT_GROUP);
-    uint16_t half;
-    for (size_t i = 0; i < count; i++)
-        if (!half_from_float(rows->scale[i], &half) ||
-            (weight_kind_offset(kind) && !half_from_float(rows->offset[i], &half)))
-            return false;
-    return true;
-}
-
-/* From the last panel to the first and inside a panel from its end, so that nothing is overwritten
- * before it was moved. */
-void weight_scales_widen(enum weight_kind kind, uint32_t k, uint8_t *panels, uint32_t panel_count)
-{
-    const size_t values = k / WEIGHT_GROUP * panel_group_bytes(kind);
-    const size_t count = k / WEIGHT_GROUP * panel_scale_count(kind);
-    for (size_t panel = panel_count; panel-- > 0;) {
-        const uint8_t *from = panels + panel * panel_bytes(kind, true, k);
-        uint8_t *to = panels + panel * panel_bytes(kind, false, k);
-        for (size_t i = count; i-- > 0;) {
-            uint16_t half;
-            memcpy(&half, from + values + i * sizeof(half), sizeof(half));
-            const float wide = float_from_half(half);
-            memcpy(to + values + i * sizeof(wide), &wide, sizeof(wide));
-        }
-        memmove(to, from, values);
-    }
+    return pack_scales(kind, half_scales, panel + groups * panel_group_bytes(kind), rows, groups,
+                       row_count);
 }

@@ -133,14 +133,24 @@ PANEL_INLINE float panel_value(enum weight_kind kind, const uint8_t *panel, uint
     return float_from_bf16(pairs[((size_t)(input / 2) * PANEL_ROWS + lane) * 2 + input % 2]);
 }
 
-/* Whether every scale and offset of these rows is exactly a half. */
-bool weight_scales_are_halves(enum weight_kind kind, uint32_t k, uint32_t row_count,
-                              const struct weight_rows *rows);
-/* Packs row_count canonical rows that begin at first_row of the matrix (a multiple of PANEL_ROWS)
- * into panels that were zeroed. With half_scales, weight_scales_are_halves. */
-void weight_pack(enum weight_kind kind, bool half_scales, uint32_t k, uint8_t *panels,
-                 uint32_t first_row, uint32_t row_count, const struct weight_rows *rows);
-/* Panels with halves become panels with floats, in place: the memory holds the larger form. */
-void weight_scales_widen(enum weight_kind kind, uint32_t k, uint8_t *panels, uint32_t panel_count);
+/* The rows from `first` on. */
+PANEL_INLINE struct weight_rows weight_rows_from(const struct weight_rows *rows, size_t first,
+                                                 uint32_t k)
+{
+    const size_t at = first * k, group = first * (k / WEIGHT_GROUP);
+    return (struct weight_rows){
+        .f32 = rows->f32 ? rows->f32 + at : NULL,
+        .bf16 = rows->bf16 ? rows->bf16 + at : NULL,
+        .q = rows->q ? rows->q + at : NULL,
+        .scale = rows->scale ? rows->scale + group : NULL,
+        .offset = rows->offset ? rows->offset + group : NULL,
+    };
+}
+
+/* Packs 1 to PANEL_ROWS canonical rows of K inputs as one whole panel; rows that are missing become
+ * zero. False when half_scales is asked for and a scale or offset of theirs is no half: what the
+ * panel holds is of no use then. Any thread. */
+bool weight_pack_panel(enum weight_kind kind, bool half_scales, uint32_t k, uint8_t *panel,
+                       uint32_t row_count, const struct weight_rows *rows);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/team.h"
 #include "model/format/gguf.h"
 #include "model/net/forward_internal.h"
@@ -202,8 +203,11 @@ static enum status open_net(struct model *model, const struct gguf *file,
         .context_tokens = options->context_tokens,
         .token_count = model->info.token_count,
     };
+    const uint64_t begin_ns = clock_now_ns(clock_monotonic());
     TRY(weights_load(file, &model->config, model->backend, &progress, &model->weights, error));
+    model->info.pack_seconds = (double)(clock_now_ns(clock_monotonic()) - begin_ns) / NS_PER_S;
     model->info.weight_bytes = model->weights.bytes;
+    model->info.tensor_bytes = model->weights.tensor_bytes;
     TRY(forward_create(model->backend, &model->config, &model->weights, model->pages, &limits,
                        &model->forward, error));
     const struct probe probe = {

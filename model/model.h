@@ -52,6 +52,8 @@ struct model_info {
                               * matrix: taken as input, never to be sampled */
     uint32_t context_tokens; /* as served: min(model's, option) */
     uint64_t weight_bytes, kv_bytes;
+    uint64_t tensor_bytes; /* what weight_bytes were made from, as the file has it */
+    double pack_seconds;   /* what reading and packing them took */
 };
 
 /* Fails with one sentence (wrong file, architecture, tensor type, missing tensor, odd shape, pool

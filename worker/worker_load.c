@@ -124,6 +124,8 @@ static void log_sizes(const struct worker *worker, const struct worker_batch *ba
     const struct model_info *info = model_info(worker->model);
     const struct kv_layout *layout = page_pool_layout(worker->pages);
     const uint32_t pages = page_pool_slot_count(worker->pages);
+    LOG_INFO("packed %" PRIu64 " MiB of tensors in %.2f s, %.1f GB/s", info->tensor_bytes / MIB,
+             info->pack_seconds, (double)info->tensor_bytes / (info->pack_seconds * 1e9));
     LOG_INFO("model %s (%s), %" PRIu32 " layers, %" PRIu32 " ids, context %" PRIu32
              " tokens, weights %" PRIu64 " MiB, %s",
              info->name, info->architecture, info->layers, info->vocab_count, info->context_tokens,

@@ -11,8 +11,9 @@
 
 enum { GROUP = WEIGHT_GROUP };
 
-/* Byte i holds value i in its low half and value i + 16 in its high half. */
-static void unpack_nibbles(const uint8_t *packed, int8_t *q, int bias)
+/* Byte i holds value i in its low half and value i + 16 in its high half. Bytes may alias anything:
+ * without `restrict` they go one by one. */
+static void unpack_nibbles(const uint8_t *restrict packed, int8_t *restrict q, int bias)
 {
     for (size_t i = 0; i < GROUP / 2; i++) {
         q[i] = (int8_t)((packed[i] & 15) - bias);
@@ -21,7 +22,8 @@ static void unpack_nibbles(const uint8_t *packed, int8_t *q, int bias)
 }
 
 /* The same with bit i of `high` as bit 4 of value i. */
-static void unpack_fives(const uint8_t *packed, uint32_t high, int8_t *q, int bias)
+static void unpack_fives(const uint8_t *restrict packed, uint32_t high, int8_t *restrict q,
+                         int bias)
 {
     for (size_t i = 0; i < GROUP / 2; i++) {
         const int low_value = (packed[i] & 15) | (int)((high >> i & 1u) << 4);

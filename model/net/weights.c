@@ -10,8 +10,6 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
-enum { PIECE_ROWS = 32 }; /* rows converted at a time; what backend.weight_fill wants */
-
 enum dimension { ONE, EMBEDDING, VOCAB, QUERY, KEY_VALUE, FEED_FORWARD, ROTARY_HALF };
 enum tensor_form { MATRIX, VECTOR, HOST_VECTOR };
 enum row_need { ALWAYS, IF_THERE, QKV_BIAS };
@@ -65,10 +63,20 @@ struct loader {
     const struct load_progress *progress;
     struct weights *weights;
     uint64_t done_bytes, total_bytes;
-    /* Scratch for PIECE_ROWS rows of the longest K. */
+    struct scratch *scratch; /* [members] */
+};
+
+/* Of one member of the team: WEIGHT_READ_ROWS rows of the longest K. */
+struct scratch {
     void *words;   /* float or bf16 values, or q; [rows][K] of 4 bytes */
     float *scale;  /* [rows][K / 32] */
     float *offset; /* [rows][K / 32] */
+};
+
+/* A matrix that the backend reads. */
+struct matrix_source {
+    const struct gguf_tensor *tensor;
+    const struct scratch *scratch; /* [members] */
 };
 
 static uint32_t dimension_value(const struct net_config *config, enum dimension dimension)
@@ -229,9 +237,10 @@ static enum status load_vector(struct loader *loader, const struct gguf_tensor *
                                device_ptr *out, struct error *error)
 {
     const size_t count = (size_t)tensor->dimensions[0];
-    tensor->type->dequantize(tensor->data, loader->words, count / tensor->type->block_values);
+    float *values = loader->scratch[0].words;
+    tensor->type->dequantize(tensor->data, values, count / tensor->type->block_values);
     TRY(loader->backend->ops->allocate(loader->backend, count * sizeof(float), out, error));
-    loader->backend->ops->upload(loader->backend, *out, loader->words, count * sizeof(float));
+    loader->backend->ops->upload(loader->backend, *out, values, count * sizeof(float));
     loader->weights->bytes += count * sizeof(float);
     return STATUS_OK;
 }
@@ -252,30 +261,37 @@ static enum status load_host_vector(struct loader *loader, const struct gguf_ten
     return STATUS_OK;
 }
 
-/* `count` rows from `first`, converted to the canonical form of their type. */
-static struct weight_rows convert_rows(const struct loader *loader,
-                                       const struct gguf_tensor *tensor, size_t first, size_t count)
+/* As weight_source: rows converted to the canonical form of their type. */
+static void matrix_read(void *arg, uint32_t member, uint32_t first_row, uint32_t row_count,
+                        struct weight_rows *rows_out)
 {
-    const struct quant_type *type = tensor->type;
-    const size_t inputs = (size_t)tensor->dimensions[0];
-    const size_t row_blocks = inputs / type->block_values;
-    const uint8_t *data = (const uint8_t *)tensor->data + first * row_blocks * type->block_bytes;
+    const struct matrix_source *source = arg;
+    const struct scratch *scratch = &source->scratch[member];
+    const struct quant_type *type = source->tensor->type;
+    const size_t inputs = (size_t)source->tensor->dimensions[0];
+    const size_t row_blocks = inputs / type->block_values, blocks = row_count * row_blocks;
+    const uint8_t *data =
+        (const uint8_t *)source->tensor->data + (size_t)first_row * row_blocks * type->block_bytes;
     switch (type->kind) {
     case WEIGHT_F32:
-        type->dequantize(data, loader->words, count * row_blocks);
-        return (struct weight_rows){.f32 = loader->words};
+        type->dequantize(data, scratch->words, blocks);
+        *rows_out = (struct weight_rows){.f32 = scratch->words};
+        return;
     case WEIGHT_BF16: /* copied because the file promises no alignment */
-        memcpy(loader->words, data, count * inputs * sizeof(uint16_t));
-        return (struct weight_rows){.bf16 = loader->words};
+        memcpy(scratch->words, data, row_count * inputs * sizeof(uint16_t));
+        *rows_out = (struct weight_rows){.bf16 = scratch->words};
+        return;
     case WEIGHT_Q8:
     case WEIGHT_Q4:
-        type->split(data, loader->words, loader->scale, NULL, count * row_blocks);
-        return (struct weight_rows){.q = loader->words, .scale = loader->scale};
+        type->split(data, scratch->words, scratch->scale, NULL, blocks);
+        *rows_out = (struct weight_rows){.q = scratch->words, .scale = scratch->scale};
+        return;
     case WEIGHT_Q8A:
     case WEIGHT_Q4A:
-        type->split(data, loader->words, loader->scale, loader->offset, count * row_blocks);
-        return (struct weight_rows){
-            .q = loader->words, .scale = loader->scale, .offset = loader->offset};
+        type->split(data, scratch->words, scratch->scale, scratch->offset, blocks);
+        *rows_out = (struct weight_rows){
+            .q = scratch->words, .scale = scratch->scale, .offset = scratch->offset};
+        return;
     }
     CHECK(false);
 }
@@ -284,16 +300,10 @@ static enum status load_matrix(struct loader *loader, const struct gguf_tensor *
                                struct weight **out, struct error *error)
 {
     const struct backend_ops *ops = loader->backend->ops;
-    const uint32_t inputs = (uint32_t)tensor->dimensions[0];
-    const uint32_t outputs = (uint32_t)tensor->dimensions[1];
-    const size_t row_bytes = tensor->bytes / outputs;
-    TRY(ops->weight_create(loader->backend, tensor->type->kind, outputs, inputs, out, error));
-    for (uint32_t first = 0; first < outputs; first += PIECE_ROWS) {
-        const uint32_t count = outputs - first < PIECE_ROWS ? outputs - first : PIECE_ROWS;
-        const struct weight_rows rows = convert_rows(loader, tensor, first, count);
-        ops->weight_fill(loader->backend, *out, first, count, &rows);
-        report(loader, count * row_bytes);
-    }
+    struct matrix_source source = {tensor, loader->scratch};
+    TRY(ops->weight_create(loader->backend, tensor->type->kind, (uint32_t)tensor->dimensions[1],
+                           (uint32_t)tensor->dimensions[0], out, error));
+    ops->weight_fill(loader->backend, *out, &(struct weight_source){matrix_read, &source});
     loader->weights->bytes += ops->weight_bytes(*out);
     return STATUS_OK;
 }
@@ -304,28 +314,47 @@ static enum status load_tensor(struct loader *loader, const struct tensor_row *r
     uint8_t *owner =
         row->per_layer ? (uint8_t *)&loader->weights->layers[layer] : (uint8_t *)loader->weights;
     void *place = owner + row->offset;
-    if (row->form == MATRIX)
-        return load_matrix(loader, tensor, place, error);
-    TRY(row->form == VECTOR ? load_vector(loader, tensor, place, error)
-                            : load_host_vector(loader, tensor, place, error));
+    TRY(row->form == MATRIX   ? load_matrix(loader, tensor, place, error)
+        : row->form == VECTOR ? load_vector(loader, tensor, place, error)
+                              : load_host_vector(loader, tensor, place, error));
     report(loader, tensor->bytes);
     return STATUS_OK;
+}
+
+static void free_scratch(struct loader *loader)
+{
+    for (uint32_t i = 0; loader->scratch != NULL && i < loader->backend->members; i++) {
+        free(loader->scratch[i].words);
+        free(loader->scratch[i].scale);
+        free(loader->scratch[i].offset);
+    }
+    free(loader->scratch);
+}
+
+static bool allocate_member(struct scratch *scratch, size_t longest)
+{
+    const size_t values = WEIGHT_READ_ROWS * longest;
+    const size_t groups = WEIGHT_READ_ROWS * (longest / WEIGHT_GROUP + 1);
+    scratch->words = malloc(values * sizeof(float));
+    scratch->scale = malloc(groups * sizeof(float));
+    scratch->offset = malloc(groups * sizeof(float));
+    return scratch->words != NULL && scratch->scale != NULL && scratch->offset != NULL;
 }
 
 static enum status allocate_scratch(struct loader *loader, struct error *error)
 {
     const struct net_config *c = loader->config;
     const uint32_t widths[] = {c->embedding, net_query_width(c), net_kv_width(c), c->feed_forward};
+    const uint32_t members = loader->backend->members;
     size_t longest = 0;
     for (size_t i = 0; i < ARRAY_COUNT(widths); i++)
         longest = widths[i] > longest ? widths[i] : longest;
-    const size_t groups = PIECE_ROWS * (longest / WEIGHT_GROUP + 1);
-    loader->words = malloc(PIECE_ROWS * longest * sizeof(float));
-    loader->scale = malloc(groups * sizeof(float));
-    loader->offset = malloc(groups * sizeof(float));
+    loader->scratch = calloc(members, sizeof *loader->scratch);
     loader->weights->layers = calloc(c->layers, sizeof *loader->weights->layers);
-    if (loader->words == NULL || loader->scale == NULL || loader->offset == NULL ||
-        loader->weights->layers == NULL)
+    bool allocated = loader->scratch != NULL && loader->weights->layers != NULL;
+    for (uint32_t i = 0; allocated && i < members; i++)
+        allocated = allocate_member(&loader->scratch[i], longest);
+    if (!allocated)
         return error_set(error, STATUS_NO_MEMORY, "no memory to load rows of %zu values", longest);
     loader->weights->layer_count = c->layers;
     return STATUS_OK;
@@ -349,9 +378,8 @@ enum status weights_load(const struct gguf *file, const struct net_config *confi
     enum status status = allocate_scratch(&loader, error);
     if (status == STATUS_OK)
         status = for_each_tensor(&loader, load_tensor, error);
-    free(loader.words);
-    free(loader.scale);
-    free(loader.offset);
+    free_scratch(&loader);
+    weights->tensor_bytes = loader.total_bytes;
     return status;
 }
 

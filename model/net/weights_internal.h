@@ -28,7 +28,8 @@ struct weights {
     float *rope_factors;          /* [rotary / 2], host memory; NULL when the file has none */
     struct layer_weights *layers; /* [layers] */
     uint32_t layer_count;
-    uint64_t bytes; /* packed matrices and vectors */
+    uint64_t bytes;        /* packed matrices and vectors */
+    uint64_t tensor_bytes; /* of the file, that they were made from */
 };
 
 static inline const struct weight *weights_head(const struct weights *weights)

@@ -8,7 +8,6 @@
 
 enum {
     COPIES_MAX = 512,
-    FILL_ROWS = 256,     /* rows made once and given again and again */
     HEAD_ROWS_MAX = 32,  /* logits are wanted for few rows */
     EMBED_IDS = 1 << 14, /* drawn once */
     CONVERT_OUTPUTS = 16,
@@ -84,7 +83,7 @@ static void source_fill_values(struct kernel_bench *bench, struct source *source
 static void source_init(struct kernel_bench *bench, struct source *source, enum weight_kind kind,
                         uint32_t k)
 {
-    const size_t count = (size_t)FILL_ROWS * k, groups = count / WEIGHT_GROUP;
+    const size_t count = (size_t)WEIGHT_READ_ROWS * k, groups = count / WEIGHT_GROUP;
     *source = (struct source){.values = checked_malloc(count * sizeof(float)),
                               .scale = checked_malloc(groups * sizeof(float)),
                               .offset = checked_malloc(groups * sizeof(float))};
@@ -103,6 +102,13 @@ static void source_init(struct kernel_bench *bench, struct source *source, enum 
         source->rows.offset = source->offset;
 }
 
+/* The same rows wherever they are asked for. */
+static void source_read(void *arg, uint32_t member, uint32_t first_row, uint32_t row_count,
+                        struct weight_rows *rows_out)
+{
+    *rows_out = ((const struct source *)arg)->rows;
+}
+
 static void source_free(struct source *source)
 {
     free(source->values);
@@ -117,7 +123,7 @@ struct copies {
     size_t bytes; /* of one */
 };
 
-static struct weight *weight_make(struct kernel_bench *bench, const struct source *source,
+static struct weight *weight_make(struct kernel_bench *bench, struct source *source,
                                   enum weight_kind kind, uint32_t n, uint32_t k)
 {
     const struct backend_ops *ops = bench->backend->ops;
@@ -125,9 +131,7 @@ static struct weight *weight_make(struct kernel_bench *bench, const struct sourc
     struct error error = {0};
     if (ops->weight_create(bench->backend, kind, n, k, &weight, &error) != STATUS_OK)
         bench_give_up(&error);
-    for (uint32_t row = 0; row < n; row += FILL_ROWS)
-        ops->weight_fill(bench->backend, weight, row, n - row < FILL_ROWS ? n - row : FILL_ROWS,
-                         &source->rows);
+    ops->weight_fill(bench->backend, weight, &(struct weight_source){source_read, source});
     return weight;
 }
 

@@ -16,7 +16,7 @@ enum { COUNTS_MAX = 16, COUNT_MAX = 1 << 20, DEFAULT_PAGE_TOKENS = 64, LIMITS_BU
 struct options {
     const char *model, *prefill, *decode_batch, *isa;
     uint32_t context, threads, kv_dtype, activations, chunk_tokens, steps, runs;
-    bool json, breakdown;
+    bool json, breakdown, load;
 };
 
 static const struct config_row option_rows[] = {
@@ -43,6 +43,8 @@ static const struct config_row option_rows[] = {
      "instruction set, the CPU's best when not given", 0, 0},
     {"breakdown", CONFIG_FLAG, offsetof(struct options, breakdown), NULL, NULL,
      "where the time goes, and the roof each part stands under", 0, 0},
+    {"load", CONFIG_FLAG, offsetof(struct options, load), NULL, NULL,
+     "how long opening the model takes, and its packing beside a mere copy", 0, 0},
     {"json", CONFIG_FLAG, offsetof(struct options, json), NULL, NULL, "one JSON object a line", 0,
      0},
 };
@@ -94,18 +96,18 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* A model with room for the longest prompt and the largest batch. */
-static enum status open_session(const struct options *options, const struct counts *prefill,
-                                const struct counts *decode, struct session *out,
-                                struct error *error)
+/* Room for the longest prompt and the largest batch. */
+static struct model_options model_options_of(const struct options *options,
+                                             const struct counts *prefill,
+                                             const struct counts *decode)
 {
     static const enum activation_mode modes[] = {ACTIVATION_AUTO, ACTIVATION_F32,
                                                  ACTIVATION_NATIVE};
     const uint32_t room = decode->count > 0 ? options->context + options->steps : 0;
     const uint64_t pages = (room + DEFAULT_PAGE_TOKENS - 1) / DEFAULT_PAGE_TOKENS;
     const uint64_t batch_tokens = pages * DEFAULT_PAGE_TOKENS * decode->largest;
-    const uint32_t longest = larger(prefill->largest, room);
-    const struct model_options model = {
+    const uint32_t longest = larger(larger(prefill->largest, room), 1);
+    return (struct model_options){
         .path = options->model,
         .isa = options->isa,
         .activations = modes[options->activations],
@@ -117,9 +119,6 @@ static enum status open_session(const struct options *options, const struct coun
         .max_rows = larger(options->chunk_tokens, decode->largest),
         .max_sequences = larger(decode->largest, 1),
     };
-    TRY(session_open(&model, out, error));
-    out->chunk_tokens = options->chunk_tokens;
-    return STATUS_OK;
 }
 
 static enum status phases_run(const struct options *options, const struct counts *prefill,
@@ -145,30 +144,46 @@ static enum status phases_run(const struct options *options, const struct counts
     return STATUS_OK;
 }
 
-static enum status run(const struct options *options, struct error *error)
+/* What was asked for, on an open model. */
+static enum status report_run(const struct options *options, const struct counts *prefill,
+                              const struct counts *decode, struct session *session,
+                              const struct load_result *load, enum kernel_isa isa,
+                              struct team *team, struct error *error)
 {
-    struct counts prefill, decode;
-    struct session session;
-    enum kernel_isa isa;
-    TRY(counts_parse("prefill", options->prefill, &prefill, error));
-    TRY(counts_parse("decode-batch", options->decode_batch, &decode, error));
-    TRY(bench_isa(options->isa, &isa, error));
-    if (prefill.count == 0 && decode.count == 0)
-        return error_set(error, STATUS_INVALID, "neither prefill nor decode is asked for");
-    TRY(open_session(options, &prefill, &decode, &session, error));
-    struct team *team = team_create(options->threads);
     struct model_report report = {
         .limits = bench_limits_create(team, isa, LIMITS_BUDGET_MS),
-        .session = &session,
+        .session = session,
         .threads = team_count(team),
         .context = options->context,
         .kv_dtype = kv_dtype_name((enum kv_dtype)options->kv_dtype),
         .json = options->json,
     };
     model_report_begin(&report);
-    const enum status status = phases_run(options, &prefill, &decode, &session, &report, error);
+    if (options->load)
+        model_report_load(&report, load);
+    const enum status status = phases_run(options, prefill, decode, session, &report, error);
     bench_limits_destroy(report.limits);
-    team_destroy(team);
+    return status;
+}
+
+static enum status run(const struct options *options, struct team *team, struct error *error)
+{
+    struct counts prefill, decode;
+    struct session session;
+    struct load_result load = {0};
+    enum kernel_isa isa;
+    TRY(counts_parse("prefill", options->prefill, &prefill, error));
+    TRY(counts_parse("decode-batch", options->decode_batch, &decode, error));
+    TRY(bench_isa(options->isa, &isa, error));
+    if (prefill.count == 0 && decode.count == 0 && !options->load)
+        return error_set(error, STATUS_INVALID, "neither prefill nor decode nor load is asked for");
+    const struct model_options model = model_options_of(options, &prefill, &decode);
+    if (options->load)
+        TRY(bench_load(&model, team, options->runs, &load, error));
+    TRY(session_open(&model, &session, error));
+    session.chunk_tokens = options->chunk_tokens;
+    const enum status status =
+        report_run(options, &prefill, &decode, &session, &load, isa, team, error);
     session_close(&session);
     return status;
 }
@@ -185,7 +200,10 @@ int bench_model(int argc, char **argv)
         return 2;
     }
     struct error error = {0};
-    if (run(&options, &error) == STATUS_OK)
+    struct team *team = team_create(options.threads);
+    const enum status status = run(&options, team, &error);
+    team_destroy(team);
+    if (status == STATUS_OK)
         return 0;
     fprintf(stderr, "baton bench model: %s\n", error.text);
     return 1;

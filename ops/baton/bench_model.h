@@ -62,6 +62,16 @@ enum status bench_decode(struct session *session, enum kv_dtype kv_dtype, uint32
                          const struct phase_options *options, struct phase_result *out,
                          struct error *error);
 
+/* Opening a model, medians of several times; the first may have to fetch the file from a disk. */
+struct load_result {
+    uint64_t bytes; /* of all tensors, in the file */
+    double open_seconds;
+    double pack_seconds; /* of it: reading the tensors and packing them */
+    double copy_seconds; /* as many bytes of the file, only copied */
+};
+enum status bench_load(const struct model_options *options, struct team *team, uint32_t run_count,
+                       struct load_result *out, struct error *error);
+
 enum bench_phase { PHASE_PREFILL, PHASE_DECODE };
 struct model_report {
     struct bench_limits *limits;
@@ -71,6 +81,7 @@ struct model_report {
     bool json, header_printed;
 };
 void model_report_begin(struct model_report *report);
+void model_report_load(struct model_report *report, const struct load_result *result);
 /* count: tokens of the prompt, or sequences of the batch. */
 void model_report_phase(struct model_report *report, enum bench_phase phase, uint32_t count,
                         const struct phase_result *result);

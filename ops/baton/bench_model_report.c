@@ -189,6 +189,38 @@ static void put_phase(struct model_report *report, enum bench_phase phase, uint3
     buffer_free(&out);
 }
 
+static void put_load(const struct load_result *result)
+{
+    struct buffer out = {0};
+    struct json_writer writer;
+    json_writer_init(&writer, &out);
+    json_open_object(&writer);
+    put_text(&writer, "phase", "load");
+    json_key(&writer, "bytes");
+    json_put_u64(&writer, result->bytes);
+    put_number(&writer, "open_ms", result->open_seconds * 1e3);
+    put_number(&writer, "pack_ms", result->pack_seconds * 1e3);
+    put_number(&writer, "copy_ms", result->copy_seconds * 1e3);
+    json_close_object(&writer);
+    buffer_add_char(&out, '\n');
+    fwrite(out.data, 1, out.size, stdout);
+    buffer_free(&out);
+}
+
+void model_report_load(struct model_report *report, const struct load_result *result)
+{
+    const double bytes = (double)result->bytes;
+    if (report->json)
+        put_load(result);
+    else
+        printf("opened in %.3f s; packing %.1f MB took %.3f s, %.2f GB/s; copying them %.3f s, "
+               "%.2f GB/s\n",
+               result->open_seconds, bytes / 1e6, result->pack_seconds,
+               bytes / result->pack_seconds / 1e9, result->copy_seconds,
+               bytes / result->copy_seconds / 1e9);
+    fflush(stdout);
+}
+
 void model_report_phase(struct model_report *report, enum bench_phase phase, uint32_t count,
                         const struct phase_result *result)
 {

@@ -6,40 +6,57 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
+/* Words about a load that takes a second or more: on a terminal one line that is rewritten, in a
+ * file a line for each quarter, and how fast it was. */
+enum { PATIENCE_MS = 1000, QUARTER = 25 };
 struct progress_line {
-    uint32_t percent; /* last one shown */
+    uint64_t start_ns;
+    uint32_t told; /* per cent */
+    bool terminal, spoken;
 };
 
 static void show_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct progress_line *line = arg;
-    const uint32_t percent = (uint32_t)(done_bytes * 100 / total_bytes);
-    if (percent == line->percent)
+    const uint32_t step = line->terminal ? 1 : QUARTER;
+    const uint32_t percent = (uint32_t)(100.0 * (double)done_bytes / (double)total_bytes);
+    if (percent / step == line->told / step ||
+        clock_now_ns(clock_monotonic()) - line->start_ns < PATIENCE_MS * NS_PER_MS)
         return;
-    line->percent = percent;
-    fprintf(stderr, "\rloading %3" PRIu32 " %% of %.0f MB", percent, (double)total_bytes / 1e6);
+    line->told = percent;
+    line->spoken = true;
+    fprintf(stderr, "%sloading %3" PRIu32 " %% of %.0f MB%s", line->terminal ? "\r" : "", percent,
+            (double)total_bytes / 1e6, line->terminal ? "" : "\n");
+}
+
+static void show_loaded(const struct progress_line *line, const struct model_info *info)
+{
+    if (line->spoken)
+        fprintf(stderr, "%sloaded %.0f MB in %.1f s, %.1f GB/s\n", line->terminal ? "\r\033[K" : "",
+                (double)info->tensor_bytes / 1e6, info->pack_seconds,
+                (double)info->tensor_bytes / (info->pack_seconds * 1e9));
 }
 
 enum status session_open(const struct model_options *options, struct session *out,
                          struct error *error)
 {
     struct session session = {.chunk_tokens = options->max_rows};
+    struct progress_line line = {.start_ns = clock_now_ns(clock_monotonic()),
+                                 .terminal = isatty(STDERR_FILENO)};
     struct model_options with_progress = *options;
-    struct progress_line line = {0};
-    const bool terminal = isatty(STDERR_FILENO);
-    if (terminal) {
-        with_progress.progress = show_progress;
-        with_progress.progress_arg = &line;
-    }
+    with_progress.progress = show_progress;
+    with_progress.progress_arg = &line;
     TRY(text_open(options->path, &session.text, error));
     const enum status status = model_open(&with_progress, &session.model, error);
-    if (terminal)
-        fputs("\r\033[K", stderr);
     if (status != STATUS_OK) {
+        if (line.spoken && line.terminal)
+            fputs("\r\033[K", stderr);
         text_close(session.text);
         return status;
     }
+    show_loaded(&line, model_info(session.model));
     *out = session;
     return STATUS_OK;
 }

@@ -17,7 +17,7 @@ struct session {
     uint32_t chunk_tokens; /* rows of one forward call at most */
 };
 
-/* A progress line goes to standard error where that is a terminal. */
+/* Words about the progress of a long load go to standard error. */
 enum status session_open(const struct model_options *options, struct session *out,
                          struct error *error);
 void session_close(struct session *session);

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "kernels/float_bits.h"
 #include "kernels/kernels.h"
+#include "kernels/weight_panel.h"
 
 enum { PAGE_TOKENS = 64, SLOT_COUNT = 37 };
 
@@ -71,24 +72,21 @@ static int8_t *random_values(enum weight_kind kind, uint64_t seed, size_t count)
     return q;
 }
 
-/* In pieces of 32 rows, the last first: any order must do. */
-static void fill_in_pieces(struct fixture *fixture, struct fixture_weight *weight)
+static void read_rows(void *arg, uint32_t member, uint32_t first_row, uint32_t row_count,
+                      struct weight_rows *rows_out)
+{
+    const struct fixture_weight *weight = arg;
+    CHECK(first_row < weight->n && row_count <= weight->n - first_row);
+    *rows_out = weight_rows_from(&weight->rows, first_row, weight->k);
+}
+
+void fixture_weight_fill(struct fixture *fixture, struct fixture_weight *weight)
 {
     const struct backend_ops *ops = fixture->backend->ops;
-    const uint32_t k = weight->k;
-    for (uint32_t piece = (weight->n + 31) / 32; piece-- > 0;) {
-        const uint32_t first = piece * 32;
-        const size_t at = (size_t)first * k;
-        struct weight_rows rows = {
-            .f32 = weight->rows.f32 ? weight->rows.f32 + at : NULL,
-            .bf16 = weight->rows.bf16 ? weight->rows.bf16 + at : NULL,
-            .q = weight->rows.q ? weight->rows.q + at : NULL,
-            .scale = weight->rows.scale ? weight->rows.scale + at / WEIGHT_GROUP : NULL,
-            .offset = weight->rows.offset ? weight->rows.offset + at / WEIGHT_GROUP : NULL,
-        };
-        const uint32_t count = weight->n - first < 32 ? weight->n - first : 32;
-        ops->weight_fill(fixture->backend, weight->weight, first, count, &rows);
-    }
+    struct error error;
+    CHECK(ops->weight_create(fixture->backend, weight->kind, weight->n, weight->k, &weight->weight,
+                             &error) == STATUS_OK);
+    ops->weight_fill(fixture->backend, weight->weight, &(struct weight_source){read_rows, weight});
 }
 
 void fixture_weight_make(struct fixture *fixture, struct fixture_weight *out, enum weight_kind kind,
@@ -112,10 +110,7 @@ void fixture_weight_make(struct fixture *fixture, struct fixture_weight *out, en
         float *offset = out->owned[2] = random_floats(seed + 2, values / WEIGHT_GROUP);
         out->rows.offset = kind == WEIGHT_Q8A || kind == WEIGHT_Q4A ? offset : NULL;
     }
-    struct error error;
-    CHECK(fixture->backend->ops->weight_create(fixture->backend, kind, n, k, &out->weight,
-                                               &error) == STATUS_OK);
-    fill_in_pieces(fixture, out);
+    fixture_weight_fill(fixture, out);
 }
 
 void fixture_weight_free(struct fixture *fixture, struct fixture_weight *weight)

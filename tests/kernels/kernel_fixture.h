@@ -43,6 +43,8 @@ struct fixture_weight {
 };
 void fixture_weight_make(struct fixture *fixture, struct fixture_weight *out, enum weight_kind kind,
                          uint32_t n, uint32_t k, uint64_t seed);
+/* The weight of the rows that are given. */
+void fixture_weight_fill(struct fixture *fixture, struct fixture_weight *weight);
 void fixture_weight_free(struct fixture *fixture, struct fixture_weight *weight);
 float fixture_weight_value(const struct fixture_weight *weight, uint32_t row, uint32_t input);
 

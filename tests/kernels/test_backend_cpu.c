@@ -183,6 +183,48 @@ Test(backend_cpu, embedding_is_the_canonical_row)
     }
 }
 
+static void expect_rows(struct fixture *fixture, const struct fixture_weight *weight)
+{
+    float *out = malloc(weight->k * sizeof(float));
+    for (int32_t row = 0; row < (int32_t)weight->n; row++) {
+        fixture->backend->ops->embed(fixture->backend, weight->weight, &row, 1, on_device(out));
+        for (uint32_t i = 0; i < weight->k; i++)
+            cr_assert_eq(out[i], fixture_weight_value(weight, (uint32_t)row, i));
+    }
+    free(out);
+}
+
+/* Scales are kept as halves if all of them are; the very last one can change that, when the rest
+ * has been packed. Rows that do not exist are zero in either form. */
+Test(backend_cpu, one_scale_that_is_no_half_makes_all_of_them_floats)
+{
+    enum { N = 83, K = 96, GROUPS = N * K / WEIGHT_GROUP };
+    struct fixture fixture = fixture_open("ref", ACTIVATION_AUTO, 2);
+    size_t bytes[2];
+    for (uint32_t odd = 0; odd < 2; odd++) {
+        struct fixture_weight weight = {.kind = WEIGHT_Q4A, .n = N, .k = K};
+        int8_t *q = weight.owned[0] = malloc(N * K);
+        float *scale = weight.owned[1] = malloc(GROUPS * sizeof(float));
+        float *offset = weight.owned[2] = malloc(GROUPS * sizeof(float));
+        for (uint32_t i = 0; i < N * K; i++)
+            q[i] = (int8_t)(i * 7 % 16);
+        for (uint32_t i = 0; i < GROUPS; i++) {
+            scale[i] = (float)(i + 1) / 64;
+            offset[i] = -(float)i / 16;
+        }
+        if (odd)
+            offset[GROUPS - 1] = 0.1f;
+        weight.rows = (struct weight_rows){.q = q, .scale = scale, .offset = offset};
+        fixture_weight_fill(&fixture, &weight);
+        expect_rows(&fixture, &weight);
+        bytes[odd] = fixture.backend->ops->weight_bytes(weight.weight);
+        fixture_weight_free(&fixture, &weight);
+    }
+    cr_assert_eq(bytes[0], 6 * (16 * K / 2 + 2 * 16 * K / WEIGHT_GROUP * sizeof(uint16_t)));
+    cr_assert_eq(bytes[1], 6 * (16 * K / 2 + 2 * 16 * K / WEIGHT_GROUP * sizeof(float)));
+    fixture_close(&fixture);
+}
+
 Test(backend_cpu, gather_takes_rows_in_any_order)
 {
     struct fixture fixture = fixture_open("ref", ACTIVATION_AUTO, 1);

@@ -54,6 +54,16 @@ static void fill_grouped(struct check *check, struct packed_weight *weight, enum
     weight->rows.offset = weight_kind_offset(weight->kind) ? offset : NULL;
 }
 
+static void pack_panel(const struct packed_weight *weight, uint32_t panel)
+{
+    const uint32_t first = panel * PANEL_ROWS, k = weight->k;
+    const uint32_t count = weight->n - first < PANEL_ROWS ? weight->n - first : PANEL_ROWS;
+    const struct weight_rows rows = weight_rows_from(&weight->rows, first, k);
+    CHECK(weight_pack_panel(
+        weight->kind, weight->half_scales, k,
+        weight->panels + panel * panel_bytes(weight->kind, weight->half_scales, k), count, &rows));
+}
+
 void packed_weight_make(struct check *check, struct packed_weight *weight, enum weight_kind kind,
                         uint32_t n, uint32_t k, enum flavour flavour)
 {
@@ -74,7 +84,8 @@ void packed_weight_make(struct check *check, struct packed_weight *weight, enum 
     weight->panels = guard_allocate(bytes);
     for (size_t i = 0; i < bytes; i++)
         weight->panels[i] = 0;
-    weight_pack(kind, weight->half_scales, k, weight->panels, 0, n, &weight->rows);
+    for (uint32_t panel = 0; panel < panel_count(n); panel++)
+        pack_panel(weight, panel);
 }
 
 float packed_weight_value(const struct packed_weight *weight, uint32_t row, uint32_t input)
