@@ -329,6 +329,9 @@ Test(net_request, the_real_model_too)
     char words[WORDS_BYTES] = "";
     if (real_model_path() == NULL)
         cr_skip_test("the real model is not on this machine");
+#ifdef __SANITIZE_ADDRESS__
+    cr_skip_test("the real model takes too long with sanitizers, the tiny ones have it all");
+#endif
     cr_assert(request_is_exact(&real, words), "%s", words);
 }
 
