@@ -313,6 +313,7 @@ ParameterizedTestParameters(net_request, a_request_has_the_same_bits_in_every_wa
         {"qwen2", "q8_0", KV_BF16, ACTIVATION_NATIVE},
         {"qwen2", "bf16", KV_BF16, ACTIVATION_NATIVE},
         {"qwen2", "q8_0", KV_F32, ACTIVATION_F32},
+        {"llama", "q8_0", KV_I8, ACTIVATION_NATIVE},
     };
     return cr_make_param_array(struct flavour, flavours, ARRAY_COUNT(flavours));
 }
