@@ -22,7 +22,15 @@
 #include "base/clock.h"
 #include "base/futex_internal.h"
 
-enum { CACHE_LINE = 64, SPIN_NS = 20 * NS_PER_US, PAUSES_PER_LOOK = 16 };
+/* A waiter spins, then looks on but lets any other thread that wants this CPU go first, then
+ * sleeps. To be woken takes a hundred microseconds and more on a virtual machine, ten times what
+ * lies between two calls of a step. */
+enum {
+    CACHE_LINE = 64,
+    SPIN_NS = 20 * NS_PER_US,
+    YIELD_NS = 200 * NS_PER_US,
+    PAUSES_PER_LOOK = 16,
+};
 
 struct gate {
     _Alignas(CACHE_LINE) _Atomic uint32_t value;
@@ -66,13 +74,16 @@ static void gate_wait(struct gate *gate, uint32_t seen, bool spin)
 {
     if (spin) {
         const uint64_t begin_ns = clock_now_ns(clock_monotonic());
-        do {
+        for (uint64_t waited_ns = 0; waited_ns < YIELD_NS;
+             waited_ns = clock_now_ns(clock_monotonic()) - begin_ns) {
+            if (waited_ns >= SPIN_NS)
+                sched_yield();
             for (int i = 0; i < PAUSES_PER_LOOK; i++) {
                 if (gate_value(gate) != seen)
                     return;
                 cpu_relax();
             }
-        } while (clock_now_ns(clock_monotonic()) - begin_ns < SPIN_NS);
+        }
     }
     /* Sequentially consistent with gate_advance: either it sees this sleeper, or the kernel sees
      * the new value and does not put us to sleep. */

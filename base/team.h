@@ -1,6 +1,6 @@
-/* A thread team: the caller and count-1 helpers, spin-then-sleep. `team_run` is a fork and join
- * over every member; `team_share` deals out pieces of work to whoever has a CPU, and is what work
- * should use that does not need all members at once. */
+/* A thread team: the caller and count-1 helpers, which spin, then yield, then sleep. `team_run` is
+ * a fork and join over every member; `team_share` deals out pieces of work to whoever has a CPU,
+ * and is what work should use that does not need all members at once. */
 #ifndef BATON_BASE_TEAM_H
 #define BATON_BASE_TEAM_H
 
