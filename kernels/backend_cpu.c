@@ -113,7 +113,7 @@ static bool allocate_products(struct backend_cpu *cpu, size_t *bytes)
     /* float is the largest form; pages that a smaller one leaves alone stay with the system. */
     const size_t activation_bytes = cpu->activation_values * sizeof(float);
     cpu->row_buffer_floats = ((size_t)limits->width + 15) / 16 * 16;
-    const size_t gated_bytes = members * 2 * GATED_BLOCK_ROWS * 32 * sizeof(float);
+    const size_t gated_bytes = members * 2 * GATED_BUFFER_FLOATS * sizeof(float);
     cpu->activations = memory_allocate(activation_bytes);
     cpu->inner_activations = memory_allocate(activation_bytes);
     cpu->other_activations = memory_allocate(activation_bytes);

@@ -1,10 +1,16 @@
 /* The feed-forward part of a layer. Between its products nothing is written but the activations of
- * the second, in the form its weights want: a piece is 32 outputs of gate and up for a block of
- * rows, in buffers that stay in the first-level cache through SwiGLU and conversion. */
+ * the second, in the form its weights want: a step is a strip of gate and up (32 outputs, or 64 of
+ * few rows) for a block of rows, in buffers that stay in the first-level cache through SwiGLU and
+ * conversion. */
 #include "base/check.h"
 #include "kernels/backend_cpu_internal.h"
 
-enum { PIECES_PER_MEMBER = 32, PAIR_PANELS = 2, PAIR_OUTPUTS = PAIR_PANELS * PANEL_ROWS };
+enum {
+    PIECES_PER_MEMBER = 32,
+    STRIP_PANELS = 2,
+    FEW_ROWS_STRIP_PANELS = 4, /* longer reads between what is no read; the buffers hold it for */
+    FEW_ROWS = GATED_BLOCK_ROWS / 2,
+};
 
 struct gated_job {
     struct backend_cpu *cpu;
@@ -15,68 +21,77 @@ struct gated_job {
     uint8_t *out;
     size_t out_row_bytes;
     uint32_t rows, block_rows;
-    uint32_t piece_pairs;
+    uint32_t strip_panels, strips, piece_strips;
 };
 
-/* One factor for some rows and a pair of panels, into buffer [rows][32]; `next` is the pair whose
- * panels will be read then. */
-static void run_factor(const struct gated_job *job, const struct weight *weight, const void *x,
-                       uint32_t pair, uint32_t next, uint32_t rows, float *buffer)
+/* A strip's columns of some rows. */
+struct gated_step {
+    uint32_t row, rows;
+    uint32_t panel, panels;
+    uint32_t next_panel; /* where this member will probably go on */
+};
+
+/* One factor of a step, into buffer [rows][columns]. */
+static void run_factor(const struct gated_job *job, const struct gated_step *step,
+                       const struct weight *weight, const void *x, uint32_t columns, float *buffer)
 {
-    struct matmul_task task = product_task(weight, x, rows);
+    struct matmul_task task = product_task(weight, x, step->rows);
     task.out = buffer;
-    task.out_stride = PAIR_OUTPUTS;
-    task.panel_first = task.out_panel = pair * PAIR_PANELS;
-    if (task.panel_end - task.panel_first > PAIR_PANELS)
-        task.panel_end = task.panel_first + PAIR_PANELS;
-    if (next * PAIR_PANELS < panel_count(weight->n))
-        task.next = weight_panel_address(weight, next * PAIR_PANELS);
+    task.out_stride = columns;
+    task.panel_first = task.out_panel = step->panel;
+    task.panel_end = step->panel + step->panels;
+    if (step->next_panel < panel_count(weight->n))
+        task.next = weight_panel_address(weight, step->next_panel);
     product_kernel(job->cpu, weight)(&task);
 }
 
-static size_t column_bytes(enum activation_form form, uint32_t column)
-{
-    return activation_row_bytes(form, column);
-}
-
-static void gated_block(const struct gated_job *job, uint32_t member, uint32_t pair, uint32_t next,
-                        uint32_t row, uint32_t rows)
+static void gated_step(const struct gated_job *job, uint32_t member, const struct gated_step *step)
 {
     struct backend_cpu *cpu = job->cpu;
-    float *gate = cpu->gated_buffers + (size_t)member * 2 * GATED_BLOCK_ROWS * PAIR_OUTPUTS;
-    float *up = gate + (size_t)GATED_BLOCK_ROWS * PAIR_OUTPUTS;
-    run_factor(job, job->gate, (const uint8_t *)job->gate_activations + row * job->gate_row_bytes,
-               pair, next, rows, gate);
-    run_factor(job, job->up, (const uint8_t *)job->up_activations + row * job->up_row_bytes, pair,
-               next, rows, up);
-    cpu->kernels.swiglu_f32(&(struct swiglu_task){
-        .gate = gate, .up = up, .count = (size_t)rows * PAIR_OUTPUTS, .out = gate});
-    const uint32_t column = pair * PAIR_OUTPUTS;
+    const uint32_t column = step->panel * PANEL_ROWS;
     const uint32_t left = job->gate->n - column;
+    const uint32_t columns = left < step->panels * PANEL_ROWS ? left : step->panels * PANEL_ROWS;
+    float *gate = cpu->gated_buffers + (size_t)member * 2 * GATED_BUFFER_FLOATS;
+    float *up = gate + GATED_BUFFER_FLOATS;
+    run_factor(job, step, job->gate,
+               (const uint8_t *)job->gate_activations + step->row * job->gate_row_bytes, columns,
+               gate);
+    run_factor(job, step, job->up,
+               (const uint8_t *)job->up_activations + step->row * job->up_row_bytes, columns, up);
+    cpu->kernels.swiglu_f32(&(struct swiglu_task){
+        .gate = gate, .up = up, .count = (size_t)step->rows * columns, .out = gate});
     activations_convert(
         cpu, &(struct activation_block){.form = job->form,
                                         .x = gate,
-                                        .x_stride = PAIR_OUTPUTS,
-                                        .rows = rows,
-                                        .columns = left < PAIR_OUTPUTS ? left : PAIR_OUTPUTS,
-                                        .out = job->out + row * job->out_row_bytes +
-                                               column_bytes(job->form, column),
+                                        .x_stride = columns,
+                                        .rows = step->rows,
+                                        .columns = columns,
+                                        .out = job->out + step->row * job->out_row_bytes +
+                                               activation_row_bytes(job->form, column),
                                         .out_row_bytes = job->out_row_bytes});
 }
 
 static void gated_piece(void *arg, uint32_t member, uint32_t piece)
 {
     const struct gated_job *job = arg;
-    const uint32_t pairs = (panel_count(job->gate->n) + PAIR_PANELS - 1) / PAIR_PANELS;
-    const uint32_t first = piece * job->piece_pairs;
-    const uint32_t end = pairs - first < job->piece_pairs ? pairs : first + job->piece_pairs;
+    const uint32_t panels = panel_count(job->gate->n);
+    const uint32_t first = piece * job->piece_strips;
+    const uint32_t end =
+        job->strips - first < job->piece_strips ? job->strips : first + job->piece_strips;
     /* Members that are equally fast take turns. */
-    const uint32_t after = (piece + team_count(job->cpu->team)) * job->piece_pairs;
-    for (uint32_t row = 0; row < job->rows; row += job->block_rows) {
-        const uint32_t left = job->rows - row;
-        for (uint32_t pair = first; pair < end; pair++)
-            gated_block(job, member, pair, pair + 1 < end ? pair + 1 : after, row,
-                        left < job->block_rows ? left : job->block_rows);
+    const uint32_t after = (piece + team_count(job->cpu->team)) * job->piece_strips;
+    struct gated_step step = {0};
+    for (; step.row < job->rows; step.row += step.rows) {
+        const uint32_t rows = job->rows - step.row;
+        step.rows = rows < job->block_rows ? rows : job->block_rows;
+        for (uint32_t strip = first; strip < end; strip++) {
+            step.panel = strip * job->strip_panels;
+            step.panels = panels - step.panel;
+            if (step.panels > job->strip_panels)
+                step.panels = job->strip_panels;
+            step.next_panel = (strip + 1 < end ? strip + 1 : after) * job->strip_panels;
+            gated_step(job, member, &step);
+        }
     }
 }
 
@@ -85,10 +100,11 @@ static void run_gated(struct gated_job *job)
 {
     struct backend_cpu *cpu = job->cpu;
     const uint32_t members = team_count(cpu->team);
-    const uint32_t pairs = (panel_count(job->gate->n) + PAIR_PANELS - 1) / PAIR_PANELS;
-    job->piece_pairs = pairs / (members * PIECES_PER_MEMBER);
-    job->piece_pairs += job->piece_pairs == 0;
-    const uint32_t pieces = (pairs + job->piece_pairs - 1) / job->piece_pairs;
+    job->strip_panels = job->rows <= FEW_ROWS ? FEW_ROWS_STRIP_PANELS : STRIP_PANELS;
+    job->strips = (panel_count(job->gate->n) + job->strip_panels - 1) / job->strip_panels;
+    job->piece_strips = job->strips / (members * PIECES_PER_MEMBER);
+    job->piece_strips += job->piece_strips == 0;
+    const uint32_t pieces = (job->strips + job->piece_strips - 1) / job->piece_strips;
     const enum activation_form form = activation_form_for(cpu, job->gate->kind);
     const size_t products = 2 * (size_t)job->rows * job->gate->k * job->gate->n;
     if (!products_worth_team(form, products)) {

@@ -32,7 +32,7 @@ struct backend_cpu {
     /* Of every member: a normed row, and gate and up of a block of rows. */
     float *row_buffers;
     size_t row_buffer_floats;
-    float *gated_buffers; /* [member][2][GATED_BLOCK_ROWS][32] */
+    float *gated_buffers; /* [member][2][GATED_BUFFER_FLOATS] */
     /* Of project_top: a piece of the product for every member, and its lists. */
     float *top_buffers;          /* [member] of top_buffer_bytes() */
     struct top_entry *top_lists; /* [member][limits.rows][PROJECT_TOP_MAX] */
@@ -129,7 +129,7 @@ void cpu_gather_rows(struct backend *backend, device_ptr x, const uint32_t *indi
                      uint32_t width, device_ptr out);
 
 /* backend_cpu_matmul.c */
-enum { GATED_BLOCK_ROWS = 96 };
+enum { GATED_BLOCK_ROWS = 96, GATED_BUFFER_FLOATS = GATED_BLOCK_ROWS * 2 * PANEL_ROWS };
 enum activation_form activation_form_for(const struct backend_cpu *cpu, enum weight_kind kind);
 size_t activation_row_bytes(enum activation_form form, uint32_t k);
 

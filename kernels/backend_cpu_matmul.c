@@ -10,7 +10,8 @@ enum {
     PIECES_PER_MEMBER = 32,      /* at most: one more for a member than for another is little */
     PIECE_PANELS = 2,            /* pieces are a multiple of it: what a tile takes */
     FEW_ROWS_PIECE_PANELS = 4,   /* the widest tile, */
-    FEW_ROWS = 6,                /* for so many rows */
+    FEW_ROWS = 6,                /* for so many rows, */
+    FEW_ROWS_INPUTS = 2048,      /* unless panels are long: whole pieces end too unlike */
     ROW_BLOCK_BYTES = 512 << 10, /* activations that stay in the second-level cache */
     ROW_BLOCK_MULTIPLE = 12,     /* whole tiles */
     CONVERT_PIECES_PER_MEMBER = 4,
@@ -279,7 +280,8 @@ void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
     for (uint32_t i = 0; i < output_count; i++)
         panels += panel_count(outputs[i].weight->n);
     const uint32_t members = team_count(cpu->team);
-    const uint32_t multiple = rows <= FEW_ROWS ? FEW_ROWS_PIECE_PANELS : PIECE_PANELS;
+    const bool wide = rows <= FEW_ROWS && k <= FEW_ROWS_INPUTS;
+    const uint32_t multiple = wide ? FEW_ROWS_PIECE_PANELS : PIECE_PANELS;
     const uint32_t fair = panels / (members * PIECES_PER_MEMBER) / multiple * multiple;
     job.piece_panels = fair > multiple ? fair : multiple;
     uint32_t pieces = 0;
