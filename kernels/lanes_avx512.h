@@ -50,6 +50,17 @@ AVX512_INLINE __m512 load_scales_avx512(const bool half_scales, const uint8_t *s
                        : _mm512_loadu_ps(scales);
 }
 
+/* What a tile will add to, asked for before it begins: a load that misses would hold up the next.
+ */
+AVX512_INLINE void matmul_ask_out(const struct matmul_task *task, uint32_t row, const uint32_t rows,
+                                  uint32_t panel, const uint32_t panels)
+{
+    if (!task->accumulate)
+        return;
+    UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
+        _mm_prefetch((const char *)matmul_out(task, row + r, panel + p), _MM_HINT_T0);
+}
+
 /* matmul_store for a sum in a register. */
 AVX512_INLINE void matmul_store_avx512(const struct matmul_task *task, uint32_t row, uint32_t panel,
                                        __m512 sum)

@@ -87,6 +87,7 @@ AVX512_INLINE void matmul_tile(struct pass *pass, const enum weight_kind kind, c
     const uint8_t *scales = pass->scales;
     const struct quantized_group *x = (const struct quantized_group *)task->x + pass->row * groups;
     struct asking asking = pass->asking;
+    matmul_ask_out(task, pass->row, rows, pass->panel, panels);
     __m512 sums[TILE_ROWS][WIDE_TILE_PANELS];
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         sums[r][p] = _mm512_setzero_ps();

@@ -33,6 +33,7 @@ AVX512_INLINE void matmul_tile(const struct matmul_task *task, const uint32_t ro
     const uint8_t *w = strip->values;
     const uint32_t *x = (const uint32_t *)task->x + row * units;
     uint32_t until_ask = strip->pass;
+    matmul_ask_out(task, row, rows, panel, panels);
     __m512 sums[TILE_ROWS][WIDE_TILE_PANELS];
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         sums[r][p] = _mm512_setzero_ps();
