@@ -5,6 +5,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 option(BATON_TESTS "Build the tests (needs libcriterion-dev)" OFF)
+set(BATON_UCX "AUTO" CACHE STRING "The UCX mover: AUTO where libucx is found, ON, OFF")
 set(BATON_SANITIZE "" CACHE STRING "Value for -fsanitize=, empty for none")
 
 set(CMAKE_C_STANDARD 17)

@@ -10,7 +10,8 @@ static const struct config_row rows[] = {
      .offset = offsetof(struct decode_options, data_address),
      .fallback = "127.0.0.1:0",
      .choices = "ADDR:PORT",
-     .help = "where prefill nodes dial; port 0 picks one. Not encrypted: fence it"},
+     .help =
+         "where prefill nodes dial; port 0 picks one. Only the mover tls encrypts: fence others"},
     {.name = "max-batch",
      .kind = CONFIG_U32,
      .offset = offsetof(struct decode_options, max_batch),

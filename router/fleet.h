@@ -40,6 +40,7 @@ struct fleet_identity {
     uint64_t profile_id, probe_digest;
     struct msg_layout layout;
     uint32_t head_first, head_count, rank, rank_count;
+    char mover[17];
 };
 void fleet_identity_copy(const struct msg_identity *message, struct fleet_identity *out);
 /* OK when the two may work on one request, else MISMATCH naming the first field that differs and

@@ -24,6 +24,7 @@ void fleet_identity_copy(const struct msg_identity *message, struct fleet_identi
         .rank_count = message->rank_count,
     };
     wire_str_copy(message->model, out->model, sizeof out->model);
+    wire_str_copy(message->mover, out->mover, sizeof out->mover);
     if (message->weights_digest.bytes > 0)
         copy_bytes(message->weights_digest, out->weights_digest);
     if (message->tokenizer_digest.bytes > 0)
@@ -82,6 +83,9 @@ enum status fleet_identity_compare(const struct fleet_identity *a, const struct 
         return error_set(error, STATUS_MISMATCH,
                          "the KV dtype is %s on one side and %s on the other",
                          dtype_name(a->layout.dtype), dtype_name(b->layout.dtype));
+    if (strcmp(a->mover, b->mover) != 0)
+        return error_set(error, STATUS_MISMATCH, "the mover is %s on one side and %s on the other",
+                         a->mover, b->mover);
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         if (rows[i].a != rows[i].b)
             return error_set(error, STATUS_MISMATCH,

@@ -26,8 +26,10 @@ void gate_self_init(struct gate_self *self, const struct secret *secret, const u
     CHECK(role < ARRAY_COUNT(partners) && partners[role] != 0);
     *self = (struct gate_self){.shut = secret != NULL, .role = role};
     memcpy(self->boot_id, boot_id, sizeof self->boot_id);
-    if (secret)
+    if (secret) {
         secret_key(secret, "baton gate 1", self->key);
+        secret_key(secret, "baton tls 1", self->tls_key);
+    }
 }
 
 enum status gate_self_open(struct gate_self *self, const char *secret_file, bool insecure,

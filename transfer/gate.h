@@ -32,6 +32,7 @@ struct gate_self {
     bool shut;     /* false: nobody has to prove anything, and nobody can */
     bool insecure; /* without a secret, addresses beyond this host are fine all the same */
     uint8_t key[SECRET_KEY_BYTES];
+    uint8_t tls_key[SECRET_KEY_BYTES]; /* for connections that are encrypted as well */
     uint8_t boot_id[16];
     uint32_t role;
     uint64_t refused; /* connections that ended because the proof was missing or wrong */

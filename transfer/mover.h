@@ -1,8 +1,9 @@
 /* The page mover: endpoints to peers, small messages, and bulk data received straight into place.
  *
- * Two implementations stand behind this table: mover_ucx.c (active messages, peer error mode) and
- * mover_loopback.c (in one process, the plain reference). One suite runs both. Knows bytes, never
- * tensors. Everything belongs to the loop thread. */
+ * Three implementations stand behind this table: mover_ucx.c (active messages, peer error mode),
+ * mover_tls.c (TCP, authenticated and encrypted) and mover_loopback.c (in one process, the plain
+ * reference). One suite runs them all. Knows bytes, never tensors. Everything belongs to the loop
+ * thread. */
 #ifndef BATON_TRANSFER_MOVER_H
 #define BATON_TRANSFER_MOVER_H
 
@@ -14,6 +15,7 @@
 
 struct mover;
 struct mover_peer;
+struct tls_identity;
 
 /* Pieces of memory that one data message is gathered from and scattered to. The two ends may cut
  * it differently. */
@@ -67,6 +69,7 @@ struct mover_options {
     size_t data_bytes_max;    /* one data message */
     void *memory;             /* page memory, registered once; may be NULL */
     size_t memory_bytes;
+    const struct tls_identity *tls; /* for the mover tls, which needs one; read at creation */
 };
 
 /* How data is best cut: a run of one segment goes alone from run_bytes on, shorter pieces are
@@ -77,7 +80,7 @@ struct mover_shape {
 };
 
 struct mover_ops {
-    const char *name; /* "ucx", "loopback" */
+    const char *name; /* "ucx", "tls", "loopback" */
     enum status (*create)(struct loop *loop, const struct mover_options *options,
                           const struct mover_events *events, void *arg, struct mover **out,
                           struct error *error);
@@ -107,6 +110,8 @@ struct mover_ops {
     struct mover_shape (*peer_shape)(const struct mover_peer *peer);
 };
 
+/* What is used when nobody chooses: ucx where it is built in, else tls. */
+extern const char mover_default_name[];
 /* NULL for a name that is not built in; names_out (may be NULL) then lists what is. */
 const struct mover_ops *mover_by_name(const char *name, const char **names_out);
 /* The same mover with faults at its frames and data while some are armed (fault.h), else itself.

@@ -8,7 +8,7 @@
 
 #include "transfer/mover.h"
 
-extern const struct mover_ops mover_ucx_ops;
+extern const struct mover_ops mover_ucx_ops, mover_tls_ops;
 
 enum { MOVER_HEADER_BYTES = 56, MOVER_ADDRESS_BYTES = 128, MOVER_DEVICE_BYTES = 16 };
 

@@ -105,11 +105,15 @@ static void on_peer_closed(void *arg, struct mover_peer *link, enum status statu
     if (!peer)
         return;
     const char *what = status == STATUS_TIMEOUT      ? "could not be reached in time"
+                       : status == STATUS_MISMATCH   ? "and this one did not prove to each other "
+                                                       "that they belong to one cluster: both need "
+                                                       "the same --secret-file or certificates"
                        : peer->state == PEER_DIALLED ? "could not be reached"
                                                      : "is gone";
     snprintf(text, sizeof text, "the node%s%s %s", peer->address[0] ? " at " : "", peer->address,
              what);
-    peer_lost(peer, status == STATUS_TIMEOUT ? STATUS_TIMEOUT : STATUS_CLOSED, text);
+    const bool known = status == STATUS_TIMEOUT || status == STATUS_MISMATCH;
+    peer_lost(peer, known ? status : STATUS_CLOSED, text);
 }
 
 /* ---- sending ---- */

@@ -8,6 +8,7 @@
 #define BATON_WORKER_WORKER_H
 
 #include "base/clock.h"
+#include "base/crypto_tls.h"
 #include "base/loop.h"
 #include "model/model.h"
 #include "model/text/text.h"
@@ -32,7 +33,9 @@ struct worker {
     struct worker_digests digests;
     struct handoff_self self; /* node name, boot id, identity, gate */
     struct gate_self gate;
-    double tokens_per_s; /* measured at load */
+    struct tls_identity tls;       /* for the mover tls */
+    const struct mover_ops *mover; /* the one that was chosen */
+    double tokens_per_s;           /* measured at load */
     struct loop *loop;
     struct router_client *routers; /* while worker_run runs */
 };

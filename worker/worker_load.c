@@ -153,6 +153,7 @@ static void fill_facts(struct worker *worker)
     };
     worker_node_name(worker->options, worker->role, worker->self.node);
     worker_identity(model_identity(worker->model), info, &worker->digests, &worker->self.identity);
+    worker->self.identity.mover = wire_str(worker->mover->name);
 }
 
 /* The addresses are known before the model is: a forgotten secret is told at once. */
@@ -171,6 +172,27 @@ static enum status open_gate(struct worker *worker, const char *listen, struct e
                           (uint32_t)worker->role, addresses, count, error);
 }
 
+/* Certificates go before the secret: whoever gives them wants them. */
+static enum status choose_mover(struct worker *worker, struct error *error)
+{
+    const struct worker_options *o = worker->options;
+    const char *names = "";
+    const char *name = o->mover ? o->mover : mover_default_name;
+    worker->mover = mover_by_name(name, &names);
+    /* The loopback mover reaches nobody outside of this process. */
+    if (worker->mover == NULL || worker->mover == &mover_loopback_ops)
+        return error_set(error, STATUS_INVALID, "--mover: \"%.40s\" is not built in, there is: %s",
+                         name, names);
+    worker->tls = (struct tls_identity){.key = worker->gate.shut ? worker->gate.tls_key : NULL,
+                                        .cert_file = o->tls_cert,
+                                        .key_file = o->tls_key,
+                                        .ca_file = o->tls_ca};
+    if (strcmp(name, "tls") == 0 && worker->tls.key == NULL && o->tls_cert == NULL)
+        return error_set(error, STATUS_INVALID,
+                         "--mover tls needs --secret-file, or --tls-cert, --tls-key and --tls-ca");
+    return STATUS_OK;
+}
+
 enum status worker_open(struct worker *worker, enum worker_role role,
                         const struct worker_options *options, const char *listen,
                         const struct worker_batch *batch, struct error *error)
@@ -185,6 +207,7 @@ enum status worker_open(struct worker *worker, enum worker_role role,
     signal(SIGINT, on_early_signal);
     TRY(fault_arm(options->fault, options->enable_fault_injection, error));
     TRY(open_gate(worker, listen, error));
+    TRY(choose_mover(worker, error));
     TRY(open_model(worker, batch, error));
     worker->pages = model_pages(worker->model);
     fill_facts(worker);

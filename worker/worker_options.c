@@ -39,6 +39,12 @@ enum status worker_options_check(const struct worker_options *options, struct er
     if (options->name != NULL && strlen(options->name) >= WORKER_NODE_BYTES)
         return error_set(error, STATUS_LIMIT, "--name: %zu bytes, the most are %d",
                          strlen(options->name), WORKER_NODE_BYTES - 1);
+    const int files =
+        (options->tls_cert != NULL) + (options->tls_key != NULL) + (options->tls_ca != NULL);
+    if (files != 0 && files != 3)
+        return error_set(error, STATUS_INVALID,
+                         "--tls-cert, --tls-key and --tls-ca belong together, %d of them %s given",
+                         files, files == 1 ? "is" : "are");
     struct notify notify;
     return notify_open(&notify, options->notify_fd, error);
 }

@@ -21,7 +21,8 @@ struct worker_options {
     uint32_t page_tokens, context_tokens;
     uint32_t chunk_tokens, max_requests;
     uint32_t notify_fd;
-    const char *secret_file;
+    const char *secret_file, *tls_cert, *tls_key, *tls_ca;
+    const char *mover; /* NULL: mover_default_name */
     bool insecure;
     const char *fault; /* see transfer/fault.h */
     bool enable_fault_injection;
@@ -106,6 +107,27 @@ struct worker_options {
          .kind = CONFIG_FLAG,                                                                      \
          .offset = offsetof(struct worker_options, insecure),                                      \
          .help = "without a secret, use addresses beyond this host all the same"},                 \
+        {.name = "mover",                                                                          \
+         .kind = CONFIG_TEXT,                                                                      \
+         .offset = offsetof(struct worker_options, mover),                                         \
+         .choices = "ucx|tls",                                                                     \
+         .help = "how pages travel, the same on all nodes; ucx where it is built in, else tls"},   \
+        {.name = "tls-cert",                                                                       \
+         .kind = CONFIG_TEXT,                                                                      \
+         .offset = offsetof(struct worker_options, tls_cert),                                      \
+         .choices = "FILE",                                                                        \
+         .help =                                                                                   \
+             "certificate chain of this node (PEM) for the mover tls, in place of the secret"},    \
+        {.name = "tls-key",                                                                        \
+         .kind = CONFIG_TEXT,                                                                      \
+         .offset = offsetof(struct worker_options, tls_key),                                       \
+         .choices = "FILE",                                                                        \
+         .help = "its private key"},                                                               \
+        {.name = "tls-ca",                                                                         \
+         .kind = CONFIG_TEXT,                                                                      \
+         .offset = offsetof(struct worker_options, tls_ca),                                        \
+         .choices = "FILE",                                                                        \
+         .help = "the authority of the cluster: whoever has a certificate of it is let in"},       \
         {.name = "fault",                                                                          \
          .kind = CONFIG_TEXT,                                                                      \
          .offset = offsetof(struct worker_options, fault),                                         \

@@ -180,18 +180,14 @@ enum status worker_handoff_setup(const struct worker *worker, const char *listen
                                  struct worker_handoff *out, struct error *error)
 {
     const struct kv_layout *layout = page_pool_layout(worker->pages);
-    const char *names = "";
     *out = (struct worker_handoff){
-        .ops = mover_with_faults(mover_by_name("ucx", &names)),
+        .ops = mover_with_faults(worker->mover),
         .region = {.base = page_pool_strip(worker->pages, 0, 0),
                    .layers = layout->layers,
                    .slots = page_pool_slot_count(worker->pages),
                    .strip_bytes = kv_layout_strip_bytes(layout)},
         .limits = handoff_default_limits,
     };
-    if (out->ops == NULL)
-        return error_set(error, STATUS_UNSUPPORTED, "the mover ucx is not built in, there is: %s",
-                         names);
     if (out->region.base == NULL)
         return error_set(error, STATUS_UNSUPPORTED,
                          "the host cannot see the pages of this device, as hand-offs need it to");
@@ -201,6 +197,7 @@ enum status worker_handoff_setup(const struct worker *worker, const char *listen
         .listen = listen,
         .connect_ms = MOVER_CONNECT_MS,
         .sends_max = MOVER_SENDS_MAX,
+        .tls = &worker->tls,
         .memory = out->region.base,
         .memory_bytes = (size_t)out->region.layers * out->region.slots * out->region.strip_bytes,
     };

@@ -80,7 +80,7 @@ static enum status plan_make(const struct options *options, struct transfer_plan
     *plan = (struct transfer_plan){
         .ops = mover_by_name(mover, &names),
         .threads = options->transport == TRANSPORT_LOOPBACK,
-        .has_raw = options->transport != TRANSPORT_LOOPBACK,
+        .has_raw = options->transport != TRANSPORT_LOOPBACK && mover_by_name("ucx", NULL) != NULL,
         .scatter = options->scatter,
         .pages = options->pages,
         .layers = options->layers,

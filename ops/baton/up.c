@@ -22,7 +22,7 @@
 enum { ROLE_NODES_MAX = CLUSTER_WORKERS_MAX / 2 };
 
 struct up_options {
-    const char *model, *model_name, *http, *workdir, *ready_file, *secret_file;
+    const char *model, *model_name, *http, *workdir, *ready_file, *secret_file, *mover;
     struct config_texts faults;
     uint32_t prefill_count, decode_count, threads, kv_dtype;
     uint32_t context_tokens, chunk_tokens, max_batch;
@@ -45,6 +45,8 @@ static const struct config_row up_rows[] = {
      "logs and journal (default: a new folder in ~/.local/state/baton)", 0, 0},
     {"secret-file", CONFIG_TEXT, OPTION(secret_file), NULL, "FILE",
      "the secret that the processes share (default: one made in the work folder)", 0, 0},
+    {"mover", CONFIG_TEXT, OPTION(mover), NULL, "ucx|tls",
+     "how pages travel between the nodes (default: ucx where it is built in)", 0, 0},
     {"fault", CONFIG_TEXTS, OPTION(faults), NULL, "NODE=FAULT",
      "inject faults into the first process of that name, e.g. prefill-0=data-send:3:drop", 0, 0},
     {"threads", CONFIG_U32, OPTION(threads), "0", "N",
@@ -208,6 +210,7 @@ static enum status up_run(const struct up_options *options, struct error *error)
         .folder = folder,
         .bin_folder = bin_folder,
         .secret_file = secret,
+        .mover = options->mover,
         .faults = options->faults.items,
         .fault_count = options->faults.count,
         .ready_file = options->ready_file,

@@ -439,6 +439,8 @@ static enum status worker_add(struct cluster *cluster, const char *role, uint32_
     child_add_option(child, "--name", child->name);
     child_add_number(child, "--threads", options->threads);
     child_add_option(child, "--kv-dtype", options->kv_dtype);
+    if (options->mover)
+        child_add_option(child, "--mover", options->mover);
     if (options->kv_bytes)
         child_add_number(child, "--kv-memory", options->kv_bytes);
     if (options->context_tokens)

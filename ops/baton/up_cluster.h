@@ -21,6 +21,7 @@ struct cluster_options {
     const char *folder;     /* existing; logs and the router's journal */
     const char *bin_folder; /* where the daemons are */
     const char *secret_file;
+    const char *mover;         /* NULL: the daemons' default */
     const char *const *faults; /* [fault_count] "prefill-0=data-send:drop": for its first process */
     uint32_t fault_count;
     const char *ready_file; /* NULL: none */

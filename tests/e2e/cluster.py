@@ -14,13 +14,14 @@ from processes import (BATON, DEADLINE_S, Client, alive, all_stopped, clean_envi
 _model = None
 
 
-def tiny_model(arch="llama", kind="f32"):
+def tiny_model(arch="llama", kind="f32", context=0):
     global _model
     if _model is None:
         _model = tempfile.TemporaryDirectory(prefix="baton-models-")
-    path = pathlib.Path(_model.name) / f"tiny-{arch}-{kind}.gguf"
+    path = pathlib.Path(_model.name) / f"tiny-{arch}-{kind}-{context}.gguf"
     if not path.exists():
-        made = run(BATON, "make-model", "--arch", arch, "--like", "tiny", "--type", kind, path)
+        made = run(BATON, "make-model", "--arch", arch, "--like", "tiny", "--type", kind,
+                   "--context", context, path)
         if made.returncode != 0:
             raise AssertionError(f"make-model: {made.stderr}")
     return path

@@ -129,6 +129,11 @@ class TwoAndTwo(IdentityCases, unittest.TestCase):
     model = ("qwen2", "q8_0")
 
 
+class ApartOverTls(IdentityCases, unittest.TestCase):
+    layout = {"prefill": 1, "decode": 1}
+    options = ("--mover", "tls")
+
+
 class ApartInF32(IdentityCases, unittest.TestCase):
     layout = {"prefill": 1, "decode": 1}
     options = ("--kv-dtype", "f32", "--max-batch", "4")
@@ -141,6 +146,56 @@ class ApartInInt8(IdentityCases, unittest.TestCase):
     options = ("--kv-dtype", "int8")
     run_options = ("--kv-dtype", "int8")
     model = ("llama", "q8_0")
+
+
+class PromptLengths(unittest.TestCase):
+    """Prompts of exactly so many tokens, around a page's edge and over many chunks, in pages of two
+    sizes and both KV dtypes."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.model = tiny_model("llama", "f32", context=8192)
+        cls.prompts = {count: cls.text_of_tokens(count) for count in (1, 63, 64, 65, 8000)}
+
+    @classmethod
+    def text_of_tokens(cls, count):
+        length = count
+        for _ in range(100):
+            text = text_of(length)
+            found = len(json.loads(run(BATON, "tokenize", "--model", cls.model, stdin=text).stdout))
+            if found == count:
+                return text
+            length += (count - found) or 1
+        raise AssertionError(f"no text of {count} tokens was found")
+
+    def compare(self, page_tokens, kv_dtype, *mover):
+        options = ("--kv-dtype", kv_dtype)
+        reference = Reference(self.model, *options)
+        cluster = Cluster(self.model, options=(*options, *mover),
+                          env={"BATON_PAGE_TOKENS": str(page_tokens)})
+        self.addCleanup(cluster.close)
+        for count, prompt in self.prompts.items():
+            with self.subTest(tokens=count):
+                answer = cluster.client.complete(prompt, max_tokens=12, temperature=0)
+                self.assertEqual(answer.status, 200, answer.body)
+                body = answer.json()
+                self.assertEqual(body["usage"]["prompt_tokens"], count)
+                self.assertEqual(body["choices"][0]["text"],
+                                 reference.text(prompt, True, 12, {"temperature": 0}))
+        self.assertEqual(cluster.client.metric("baton_placements_total", reason="pair"),
+                         len(self.prompts))
+
+    def test_pages_of_16_tokens_in_f32(self):
+        self.compare(16, "f32")
+
+    def test_pages_of_16_tokens_in_bf16(self):
+        self.compare(16, "bf16")
+
+    def test_pages_of_64_tokens_in_f32(self):
+        self.compare(64, "f32")
+
+    def test_pages_of_64_tokens_in_bf16(self):
+        self.compare(64, "bf16", "--mover", "tls")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,12 @@
 
 #include <criterion/criterion.h>
 
+#include "base/crypto_tls.h"
 #include "transfer/mover.h"
+
+/* Whom the tests' TLS movers believe. */
+static const uint8_t every_mover_key[TLS_KEY_BYTES] = {1, 2, 3};
+static const struct tls_identity every_mover_tls = {.key = every_mover_key};
 
 /* A mover that is not built in has its cases skipped, with a word. */
 static inline const struct mover_ops *mover_of_case(const char *name)
@@ -16,12 +21,29 @@ static inline const struct mover_ops *mover_of_case(const char *name)
     return ops;
 }
 
+/* Movers between processes: those that can see one die. */
+#define PROCESS_MOVER_OF(suite, name)                                                              \
+    static void name(const struct mover_ops *ops);                                                 \
+    Test(suite, ucx_##name)                                                                        \
+    {                                                                                              \
+        name(mover_of_case("ucx"));                                                                \
+    }                                                                                              \
+    Test(suite, tls_##name)                                                                        \
+    {                                                                                              \
+        name(mover_of_case("tls"));                                                                \
+    }                                                                                              \
+    static void name(const struct mover_ops *ops)
+
 /* static void CASE(const struct mover_ops *ops) follows. */
 #define EVERY_MOVER_OF(suite, name)                                                                \
     static void name(const struct mover_ops *ops);                                                 \
     Test(suite, ucx_##name)                                                                        \
     {                                                                                              \
         name(mover_of_case("ucx"));                                                                \
+    }                                                                                              \
+    Test(suite, tls_##name)                                                                        \
+    {                                                                                              \
+        name(mover_of_case("tls"));                                                                \
     }                                                                                              \
     Test(suite, loopback_##name)                                                                   \
     {                                                                                              \

@@ -1,4 +1,5 @@
 #include "tests/transfer/handoff_fixture.h"
+#include "tests/transfer/every_mover.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,7 +185,8 @@ void fix_start_decode(struct pair_fix *fix)
                                                pool_give_back};
     static const struct handoff_receiver_events events = {on_landed, on_failed};
     const char *listen = fix->address[0] ? fix->address : "127.0.0.1:0";
-    const struct mover_options options = {.listen = listen, .connect_ms = 1000, .sends_max = 16};
+    const struct mover_options options = {
+        .listen = listen, .connect_ms = 1000, .sends_max = 16, .tls = &every_mover_tls};
     struct error error;
     if (!fix->loop)
         fix->loop = loop_create();
@@ -200,7 +202,8 @@ void fix_start_decode(struct pair_fix *fix)
 void fix_start_prefill(struct pair_fix *fix)
 {
     static const struct handoff_sender_events events = {on_end};
-    const struct mover_options options = {.connect_ms = 1000, .sends_max = 16};
+    const struct mover_options options = {
+        .connect_ms = 1000, .sends_max = 16, .tls = &every_mover_tls};
     struct error error;
     if (!fix->loop)
         fix->loop = loop_create();

@@ -1,4 +1,5 @@
 #include "tests/transfer/mover_fixture.h"
+#include "tests/transfer/every_mover.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,7 @@ void mover_end_create(struct mover_end *end, struct loop *loop, const struct mov
         .data_bytes_max = 4 << 20,
         .memory = end->memory,
         .memory_bytes = ENDS_MEMORY_BYTES,
+        .tls = &every_mover_tls,
     };
     struct error error;
     cr_assert_eq(ops->create(loop, &options, &events, end, &end->mover, &error), STATUS_OK, "%s",

@@ -4,19 +4,10 @@
 
 #include <string.h>
 
+#include "tests/transfer/every_mover.h"
 #include "tests/transfer/handoff_fixture.h"
 
-#define EVERY_MOVER(name)                                                                          \
-    static void name(const struct mover_ops *ops);                                                 \
-    Test(handoff, ucx_##name)                                                                      \
-    {                                                                                              \
-        name(mover_by_name("ucx", NULL));                                                          \
-    }                                                                                              \
-    Test(handoff, loopback_##name)                                                                 \
-    {                                                                                              \
-        name(mover_by_name("loopback", NULL));                                                     \
-    }                                                                                              \
-    static void name(const struct mover_ops *ops)
+#define EVERY_MOVER(name) EVERY_MOVER_OF(handoff, name)
 
 EVERY_MOVER(pages_arrive_byte_for_byte)
 {

@@ -1,4 +1,4 @@
-/* The hand-off between processes, over UCX: killed and stopped peers. */
+/* The hand-off between processes: killed and stopped peers. */
 #include <criterion/criterion.h>
 
 #include <signal.h>
@@ -7,7 +7,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/transfer/every_mover.h"
 #include "tests/transfer/handoff_fixture.h"
+
+#define PROCESS_MOVER(name) PROCESS_MOVER_OF(handoff_death, name)
 
 /* What the parent tells the child: whom to dial and what to deliver. */
 struct order {
@@ -27,13 +30,13 @@ static void be_patient(struct pair_fix *fix)
 }
 
 /* A prefill node that delivers what it is told and then only turns its loop, until it is killed. */
-static void run_prefill(int from)
+static void run_prefill(const struct mover_ops *ops, int from)
 {
     static struct pair_fix fix;
     struct order order;
     if (read(from, &order, sizeof order) != (ssize_t)sizeof order)
         _exit(1);
-    fix_init(&fix, mover_by_name("ucx", NULL), LAYERS, STRIP_BYTES);
+    fix_init(&fix, ops, LAYERS, STRIP_BYTES);
     be_patient(&fix);
     snprintf(fix.address, sizeof fix.address, "%s", order.address);
     fix_start_prefill(&fix);
@@ -65,14 +68,15 @@ struct two {
 };
 
 /* The child is made before UCX starts in the parent. */
-static void two_start(struct two *two, uint32_t jobs, uint32_t pages, bool finish)
+static void two_start(struct two *two, const struct mover_ops *ops, uint32_t jobs, uint32_t pages,
+                      bool finish)
 {
     struct order order = {.job_count = jobs, .pages = pages, .finish = finish};
     cr_assert_eq(pipe(two->pipe), 0);
     two->child = fork_mortal();
     if (two->child == 0)
-        run_prefill(two->pipe[0]);
-    fix_init(&two->fix, mover_by_name("ucx", NULL), LAYERS, STRIP_BYTES);
+        run_prefill(ops, two->pipe[0]);
+    fix_init(&two->fix, ops, LAYERS, STRIP_BYTES);
     be_patient(&two->fix);
     fix_start_decode(&two->fix);
     for (uint32_t i = 0; i < jobs; i++) {
@@ -100,10 +104,10 @@ static uint64_t bytes_so_far(const struct two *two)
     return totals.bytes;
 }
 
-Test(handoff_death, between_processes_pages_arrive_byte_for_byte)
+PROCESS_MOVER(between_processes_pages_arrive_byte_for_byte)
 {
     static struct two two;
-    two_start(&two, 4, 20, true);
+    two_start(&two, ops, 4, 20, true);
     TURN_UNTIL(two.fix.loop, two.fix.decode.landed == 4);
     for (uint32_t i = 0; i < 4; i++)
         fix_check(&two.fix.jobs[i]);
@@ -111,12 +115,12 @@ Test(handoff_death, between_processes_pages_arrive_byte_for_byte)
     fix_end(&two.fix);
 }
 
-Test(handoff_death, a_sender_is_killed_at_any_moment)
+PROCESS_MOVER(a_sender_is_killed_at_any_moment)
 {
     for (uint64_t bytes = 0; bytes < 4 * 20 * LAYERS * STRIP_BYTES; bytes += 5u << 20) {
         static struct two two;
         memset(&two, 0, sizeof two);
-        two_start(&two, 4, 20, false);
+        two_start(&two, ops, 4, 20, false);
         TURN_UNTIL(two.fix.loop, two.fix.decode.reserved_count < 80);
         TURN_UNTIL(two.fix.loop, bytes_so_far(&two) >= bytes ||
                                      bytes_so_far(&two) == 4u * 20 * (LAYERS - 1) * STRIP_BYTES);
@@ -132,11 +136,11 @@ Test(handoff_death, a_sender_is_killed_at_any_moment)
 
 /* A stopped sender is found by its silence; its pages are poisoned when they are free again, and
  * when it goes on nothing of it arrives any more. */
-static void stop_sender(uint64_t bytes)
+static void stop_sender(const struct mover_ops *ops, uint64_t bytes)
 {
     static struct two two;
     memset(&two, 0, sizeof two);
-    two_start(&two, 4, 20, false);
+    two_start(&two, ops, 4, 20, false);
     TURN_UNTIL(two.fix.loop, two.fix.decode.reserved_count == 0);
     TURN_UNTIL(two.fix.loop, bytes_so_far(&two) >= bytes);
     cr_assert_eq(kill(two.child, SIGSTOP), 0);
@@ -155,21 +159,21 @@ static void stop_sender(uint64_t bytes)
     fix_end(&two.fix);
 }
 
-Test(handoff_death, a_stopped_sender_is_found_and_writes_nothing_later)
+PROCESS_MOVER(a_stopped_sender_is_found_and_writes_nothing_later)
 {
-    stop_sender(0);
-    stop_sender(1 << 20);
-    stop_sender(16 << 20);
+    stop_sender(ops, 0);
+    stop_sender(ops, 1 << 20);
+    stop_sender(ops, 16 << 20);
 }
 
 /* ---- the receiver dies ---- */
 
 /* A decode node that reserves what it was asked and tells the ids. */
-static void run_decode(int to, uint32_t jobs, uint32_t pages)
+static void run_decode(const struct mover_ops *ops, int to, uint32_t jobs, uint32_t pages)
 {
     static struct pair_fix fix;
     struct order order = {.job_count = jobs, .pages = pages};
-    fix_init(&fix, mover_by_name("ucx", NULL), LAYERS, STRIP_BYTES);
+    fix_init(&fix, ops, LAYERS, STRIP_BYTES);
     be_patient(&fix);
     fix_start_decode(&fix);
     for (uint32_t i = 0; i < jobs; i++) {
@@ -184,7 +188,8 @@ static void run_decode(int to, uint32_t jobs, uint32_t pages)
         loop_run_once(fix.loop, 2);
 }
 
-static void lose_receiver(int signal_number, enum status status, uint64_t bytes)
+static void lose_receiver(const struct mover_ops *ops, int signal_number, enum status status,
+                          uint64_t bytes)
 {
     static struct two two;
     struct order order;
@@ -193,9 +198,9 @@ static void lose_receiver(int signal_number, enum status status, uint64_t bytes)
     cr_assert_eq(pipe(two.pipe), 0);
     two.child = fork_mortal();
     if (two.child == 0)
-        run_decode(two.pipe[1], 4, 20);
+        run_decode(ops, two.pipe[1], 4, 20);
     cr_assert_eq(read(two.pipe[0], &order, sizeof order), (ssize_t)sizeof order);
-    fix_init(&two.fix, mover_by_name("ucx", NULL), LAYERS, STRIP_BYTES);
+    fix_init(&two.fix, ops, LAYERS, STRIP_BYTES);
     be_patient(&two.fix);
     snprintf(two.fix.address, sizeof two.fix.address, "%s", order.address);
     fix_start_prefill(&two.fix);
@@ -231,14 +236,14 @@ static void lose_receiver(int signal_number, enum status status, uint64_t bytes)
     fix_end(&two.fix);
 }
 
-Test(handoff_death, a_receiver_is_killed)
+PROCESS_MOVER(a_receiver_is_killed)
 {
-    lose_receiver(SIGKILL, STATUS_CLOSED, 1);
-    lose_receiver(SIGKILL, STATUS_CLOSED, 10 << 20);
+    lose_receiver(ops, SIGKILL, STATUS_CLOSED, 1);
+    lose_receiver(ops, SIGKILL, STATUS_CLOSED, 10 << 20);
 }
 
-Test(handoff_death, a_stopped_receiver_is_found)
+PROCESS_MOVER(a_stopped_receiver_is_found)
 {
-    lose_receiver(SIGSTOP, STATUS_TIMEOUT, 1);
-    lose_receiver(SIGSTOP, STATUS_TIMEOUT, 10 << 20);
+    lose_receiver(ops, SIGSTOP, STATUS_TIMEOUT, 1);
+    lose_receiver(ops, SIGSTOP, STATUS_TIMEOUT, 10 << 20);
 }

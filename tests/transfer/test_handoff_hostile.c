@@ -6,21 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/transfer/every_mover.h"
 #include "tests/transfer/handoff_fixture.h"
 #include "transfer/handoff_internal.h"
 #include "transfer/wire.h"
 
-#define EVERY_MOVER(name)                                                                          \
-    static void name(const struct mover_ops *ops);                                                 \
-    Test(handoff_hostile, ucx_##name)                                                              \
-    {                                                                                              \
-        name(mover_by_name("ucx", NULL));                                                          \
-    }                                                                                              \
-    Test(handoff_hostile, loopback_##name)                                                         \
-    {                                                                                              \
-        name(mover_by_name("loopback", NULL));                                                     \
-    }                                                                                              \
-    static void name(const struct mover_ops *ops)
+#define EVERY_MOVER(name) EVERY_MOVER_OF(handoff_hostile, name)
 
 enum { STRIP_BYTES = 512, LAYERS = 3 };
 
@@ -165,7 +156,8 @@ static void stranger_create(struct stranger *stranger, struct pair_fix *fix, con
                                           .connect_ms = 1000,
                                           .sends_max = 32,
                                           .message_bytes_max = 60000,
-                                          .data_bytes_max = 2 << 20};
+                                          .data_bytes_max = 2 << 20,
+                                          .tls = &every_mover_tls};
     struct error error;
     *stranger = (struct stranger){.fix = fix};
     stranger->bytes = malloc(2 << 20);

@@ -8,20 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/transfer/every_mover.h"
 #include "tests/transfer/mover_fixture.h"
 #include "transfer/mover_internal.h"
 
-#define EVERY_MOVER(name)                                                                          \
-    static void name(const struct mover_ops *ops);                                                 \
-    Test(mover, ucx_##name)                                                                        \
-    {                                                                                              \
-        name(mover_by_name("ucx", NULL));                                                          \
-    }                                                                                              \
-    Test(mover, loopback_##name)                                                                   \
-    {                                                                                              \
-        name(mover_by_name("loopback", NULL));                                                     \
-    }                                                                                              \
-    static void name(const struct mover_ops *ops)
+#define EVERY_MOVER(name)   EVERY_MOVER_OF(mover, name)
+#define PROCESS_MOVER(name) PROCESS_MOVER_OF(mover, name)
 
 struct pair {
     struct loop *loop;
@@ -384,7 +376,8 @@ EVERY_MOVER(a_port_in_use_is_refused)
 {
     struct pair pair;
     pair_open(&pair, ops);
-    const struct mover_options options = {.listen = pair.address, .sends_max = 1};
+    const struct mover_options options = {
+        .listen = pair.address, .sends_max = 1, .tls = &every_mover_tls};
     const struct mover_events events = {0};
     struct mover *mover;
     struct error error;
@@ -417,13 +410,14 @@ Test(mover, names)
 {
     const char *names = NULL;
     cr_assert_null(mover_by_name("carrier-pigeon", &names));
-    cr_assert_str_eq(names, "ucx, loopback");
+    cr_assert_not_null(strstr(names, "tls, loopback"));
+    cr_assert_not_null(strstr(names, mover_default_name));
 }
 
 /* ---- death of a process; only a mover between processes can see one ---- */
 
 /* Sends without end to the address it reads from `from`, until it is killed. */
-static void run_sender(int from, size_t bytes)
+static void run_sender(const struct mover_ops *ops, int from, size_t bytes)
 {
     char address[128] = {0};
     struct mover_end end;
@@ -431,7 +425,7 @@ static void run_sender(int from, size_t bytes)
     if (read(from, address, sizeof address - 1) <= 0)
         _exit(1);
     struct loop *loop = loop_create();
-    mover_end_create(&end, loop, mover_by_name("ucx", NULL), NULL);
+    mover_end_create(&end, loop, ops, NULL);
     struct mover_peer *peer = mover_end_dial(&end, address);
     for (uint32_t posted = 0;;) {
         while (send_data(&end, peer, source, bytes, 0, posted & 63) == STATUS_OK)
@@ -441,7 +435,7 @@ static void run_sender(int from, size_t bytes)
     }
 }
 
-static void kill_sender(size_t bytes)
+static void kill_sender(const struct mover_ops *ops, size_t bytes)
 {
     struct loop *loop;
     struct mover_end server;
@@ -449,9 +443,9 @@ static void kill_sender(size_t bytes)
     cr_assert_eq(pipe(pipes), 0);
     const pid_t child = fork_mortal();
     if (child == 0)
-        run_sender(pipes[0], bytes);
+        run_sender(ops, pipes[0], bytes);
     loop = loop_create();
-    mover_end_create(&server, loop, mover_by_name("ucx", NULL), "127.0.0.1:0");
+    mover_end_create(&server, loop, ops, "127.0.0.1:0");
     const char *address = server.ops->address(server.mover);
     cr_assert_gt(write(pipes[1], address, strlen(address)), 0);
     TURN_UNTIL(loop, server.data_ok >= 20);
@@ -470,21 +464,21 @@ static void kill_sender(size_t bytes)
     loop_destroy(loop);
 }
 
-Test(mover, ucx_a_sender_is_killed_sending_eagerly)
+PROCESS_MOVER(a_sender_is_killed_sending_small_data)
 {
-    kill_sender(100000);
+    kill_sender(ops, 100000);
 }
 
-Test(mover, ucx_a_sender_is_killed_in_rendezvous)
+PROCESS_MOVER(a_sender_is_killed_sending_large_data)
 {
-    kill_sender(1 << 20);
+    kill_sender(ops, 1 << 20);
 }
 
-static void run_receiver(int to)
+static void run_receiver(const struct mover_ops *ops, int to)
 {
     struct mover_end end;
     struct loop *loop = loop_create();
-    mover_end_create(&end, loop, mover_by_name("ucx", NULL), "127.0.0.1:0");
+    mover_end_create(&end, loop, ops, "127.0.0.1:0");
     const char *address = end.ops->address(end.mover);
     if (write(to, address, strlen(address)) <= 0)
         _exit(1);
@@ -492,7 +486,7 @@ static void run_receiver(int to)
         loop_run_once(loop, 5);
 }
 
-Test(mover, ucx_a_receiver_is_killed)
+PROCESS_MOVER(a_receiver_is_killed)
 {
     int pipes[2];
     char address[128] = {0};
@@ -500,10 +494,10 @@ Test(mover, ucx_a_receiver_is_killed)
     cr_assert_eq(pipe(pipes), 0);
     const pid_t child = fork_mortal();
     if (child == 0)
-        run_receiver(pipes[1]);
+        run_receiver(ops, pipes[1]);
     cr_assert_gt(read(pipes[0], address, sizeof address - 1), 0);
     struct loop *loop = loop_create();
-    mover_end_create(&client, loop, mover_by_name("ucx", NULL), NULL);
+    mover_end_create(&client, loop, ops, NULL);
     struct mover_peer *peer = mover_end_dial(&client, address);
     uint8_t *source = calloc(1, 1 << 20);
     uint32_t posted = 0;
