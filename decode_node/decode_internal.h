@@ -5,6 +5,7 @@
 #include "decode_node/batch_admission.h"
 #include "decode_node/decode_node.h"
 #include "worker/engine_port.h"
+#include "worker/handoff_report.h"
 #include "worker/rate.h"
 #include "worker/token_batch.h"
 
@@ -104,6 +105,7 @@ struct decode_node {
     int32_t *token_memory;           /* [max_requests][context_tokens] */
     uint32_t *slot_memory;           /* [max_requests][pages of a context] */
     struct handoff_receiver *receiver;
+    struct handoff_report report; /* of the last heartbeat */
     struct engine_port *port;
     struct decode_engine engine;
     struct token_batch *tokens;

@@ -61,7 +61,7 @@ static void on_lost(void *arg, struct router_ref router)
 
 static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
 {
-    const struct decode_node *node = arg;
+    struct decode_node *node = arg;
     uint32_t active = 0, reserved = 0;
     for (uint32_t i = 0; i < node->table.capacity; i++) {
         const struct decode_request *request = &node->requests[i];
@@ -74,17 +74,15 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
         if (request->local && request->control.written == job->emitted_count)
             heartbeat->queued_tokens += job->given_count;
     }
-    struct handoff_totals totals;
-    handoff_receiver_totals(node->receiver, &totals);
+    handoff_receiver_totals(node->receiver, &node->report.totals);
+    node->report.peer_count =
+        handoff_receiver_peers(node->receiver, node->report.peers, HANDOFF_REPORT_PEERS_MAX);
+    handoff_report_fill(&node->report, heartbeat);
     heartbeat->running = node->engine_running < active ? node->engine_running : active;
     heartbeat->waiting = active - heartbeat->running + reserved;
     heartbeat->pages_free = page_pool_free_count(node->worker->pages);
-    heartbeat->pages_handoff = totals.pages;
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
-    heartbeat->handoff_bytes = totals.bytes;
-    heartbeat->handoffs_done = totals.done;
-    heartbeat->handoffs_failed = totals.failed;
 }
 
 /* ---- what the engine and the clock say ---- */

@@ -188,6 +188,9 @@ static enum status open_pages(struct model *model, const struct model_options *o
     TRY(size_pool(options, &layout, &slot_count, error));
     TRY(page_pool_create(model->backend, &layout, slot_count, &model->pages, error));
     model->identity.layout = layout;
+    model->identity.rope_pairing = (uint32_t)model->config.architecture->rope_pairing;
+    model->identity.rope_rotary = model->config.rotary;
+    model->identity.rope_base = model->config.rope_base;
     model->info.kv_bytes = (uint64_t)slot_count * kv_layout_page_bytes(&layout);
     return STATUS_OK;
 }
@@ -218,6 +221,10 @@ static enum status open_net(struct model *model, const struct gguf *file,
         .context_tokens = options->context_tokens,
         .max_rows = options->max_rows,
     };
+    struct gguf_string revision;
+    if (gguf_get_string(file, "general.version", &revision, NULL) == STATUS_OK)
+        snprintf(model->identity.revision, sizeof model->identity.revision, "%.*s",
+                 (int)(revision.bytes < 64 ? revision.bytes : 64), revision.data);
     model->identity.weights = gguf_weights_digest(file);
     model->identity.profile_id = model->backend->profile_id;
     return probe_run(&probe, &model->identity.probe_digest, error);

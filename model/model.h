@@ -41,6 +41,10 @@ struct model_identity {
     uint64_t profile_id;        /* numerics profile */
     uint64_t probe_digest;      /* logits and KV of 64 fixed tokens, computed at load */
     struct kv_layout layout;
+    char revision[65];     /* general.version of the file, empty where it has none */
+    uint32_t rope_pairing; /* enum rope_pairing */
+    uint32_t rope_rotary;  /* leading elements of a head that turn: keys are kept turned */
+    float rope_base;
 };
 
 struct model_info {

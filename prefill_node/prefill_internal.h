@@ -5,6 +5,7 @@
 #include "prefill_node/chunk_plan.h"
 #include "prefill_node/prefill_node.h"
 #include "worker/engine_port.h"
+#include "worker/handoff_report.h"
 #include "worker/rate.h"
 #include "worker/token_batch.h"
 
@@ -103,6 +104,7 @@ struct prefill_node {
     int32_t *token_memory;            /* [max_requests][context_tokens] */
     uint32_t *slot_memory;            /* [max_requests][pages of a context] */
     struct handoff_sender *sender;
+    struct handoff_report report; /* of the last heartbeat */
     struct engine_port *port;
     struct prefill_engine engine;
     struct token_batch *tokens;

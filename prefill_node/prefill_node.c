@@ -69,7 +69,7 @@ static void on_lost(void *arg, struct router_ref router)
 
 static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
 {
-    const struct prefill_node *node = arg;
+    struct prefill_node *node = arg;
     for (uint32_t i = 0; i < node->table.capacity; i++) {
         const struct prefill_request *request = &node->requests[i];
         if (!node->table.used[i] || request->control.state != PREFILL_QUEUED)
@@ -78,15 +78,13 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
         heartbeat->waiting += request->control.computed == 0;
         heartbeat->queued_tokens += request->job.given_count - request->control.computed;
     }
-    struct handoff_totals totals;
-    handoff_sender_totals(node->sender, &totals);
+    handoff_sender_totals(node->sender, &node->report.totals);
+    node->report.peer_count =
+        handoff_sender_peers(node->sender, node->report.peers, HANDOFF_REPORT_PEERS_MAX);
+    handoff_report_fill(&node->report, heartbeat);
     heartbeat->pages_free = page_pool_free_count(node->worker->pages);
-    heartbeat->pages_handoff = totals.pages;
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
-    heartbeat->handoff_bytes = totals.bytes;
-    heartbeat->handoffs_done = totals.done;
-    heartbeat->handoffs_failed = totals.failed;
 }
 
 /* ---- what the engine and the clock say ---- */

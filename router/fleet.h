@@ -41,6 +41,9 @@ struct fleet_identity {
     struct msg_layout layout;
     uint32_t head_first, head_count, rank, rank_count;
     char mover[17];
+    char revision[65];
+    uint32_t scale_layout, rope_pairing, rope_rotary;
+    float rope_base;
 };
 void fleet_identity_copy(const struct msg_identity *message, struct fleet_identity *out);
 /* OK when the two may work on one request, else MISMATCH naming the first field that differs and

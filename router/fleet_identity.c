@@ -22,7 +22,12 @@ void fleet_identity_copy(const struct msg_identity *message, struct fleet_identi
         .head_count = message->head_count,
         .rank = message->rank,
         .rank_count = message->rank_count,
+        .scale_layout = message->scale_layout,
+        .rope_pairing = message->rope_pairing,
+        .rope_rotary = message->rope_rotary,
+        .rope_base = message->rope_base,
     };
+    wire_str_copy(message->revision, out->revision, sizeof out->revision);
     wire_str_copy(message->model, out->model, sizeof out->model);
     wire_str_copy(message->mover, out->mover, sizeof out->mover);
     if (message->weights_digest.bytes > 0)
@@ -75,10 +80,21 @@ enum status fleet_identity_compare(const struct fleet_identity *a, const struct 
         {"head range", a->head_count, b->head_count},
         {"rank", a->rank, b->rank},
         {"rank count", a->rank_count, b->rank_count},
+        {"scale layout", a->scale_layout, b->scale_layout},
+        {"RoPE pairing", a->rope_pairing, b->rope_pairing},
+        {"RoPE size", a->rope_rotary, b->rope_rotary},
         /* What follows from the others, or from the processors, is the last to name. */
         {"numerics profile", a->profile_id, b->profile_id},
         {"probe digest", a->probe_digest, b->probe_digest},
     };
+    if (strcmp(a->revision, b->revision) != 0)
+        return error_set(error, STATUS_MISMATCH,
+                         "the model revision is \"%s\" on one side and \"%s\" on the other",
+                         a->revision, b->revision);
+    if (a->rope_base != b->rope_base)
+        return error_set(error, STATUS_MISMATCH,
+                         "the RoPE base is %.9g on one side and %.9g on the other",
+                         (double)a->rope_base, (double)b->rope_base);
     if (a->layout.dtype != b->layout.dtype)
         return error_set(error, STATUS_MISMATCH,
                          "the KV dtype is %s on one side and %s on the other",

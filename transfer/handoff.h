@@ -73,6 +73,18 @@ struct handoff_totals {
     uint64_t checksum_faults; /* messages whose bytes were not those that were sent */
     uint64_t failures[HANDOFF_REASON_COUNT];
     uint32_t open, pages; /* hand-offs open now, pages on grant or pinned now */
+    uint64_t busy_ns;     /* in which pages were moving */
+    uint64_t queue_bytes; /* ready and not sent, now */
+    uint32_t oldest_ms;   /* how long pages have been pinned or granted, the oldest now */
+};
+
+/* One of the nodes that pages are handed to or taken from. */
+struct handoff_peer_totals {
+    char node[65];
+    const char *state;  /* static */
+    uint32_t open;      /* hand-offs now */
+    uint64_t in_flight; /* bytes sent and not yet over */
+    uint64_t bytes, done, failed;
 };
 
 /* ---- prefill's end ---- */
@@ -120,6 +132,9 @@ void handoff_send_first(struct handoff_out *out, const struct msg_step *first);
 /* Gives up; on_end follows once nothing reads the source any more. */
 void handoff_send_abort(struct handoff_out *out, enum status status, const char *text);
 void handoff_sender_totals(const struct handoff_sender *sender, struct handoff_totals *out);
+/* Up to `most` of them; returns how many. */
+uint32_t handoff_sender_peers(const struct handoff_sender *sender, struct handoff_peer_totals *out,
+                              uint32_t most);
 
 /* ---- decode's end ---- */
 
@@ -171,5 +186,7 @@ enum status handoff_reserve(struct handoff_receiver *receiver, uint64_t request,
 void handoff_cancel(struct handoff_receiver *receiver, uint64_t handoff, enum status status,
                     const char *text);
 void handoff_receiver_totals(const struct handoff_receiver *receiver, struct handoff_totals *out);
+uint32_t handoff_receiver_peers(const struct handoff_receiver *receiver,
+                                struct handoff_peer_totals *out, uint32_t most);
 
 #endif

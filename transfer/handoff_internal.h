@@ -103,6 +103,12 @@ void handoff_log_end(uint64_t handoff, const char *state, enum status status, co
 void handoff_send_abort_to(struct peer *peer, uint64_t handoff, enum status status,
                            const char *text);
 
+static inline uint32_t handoff_age_ms(uint64_t now_ns, uint64_t since_ns)
+{
+    const uint64_t ms = now_ns > since_ns ? (now_ns - since_ns) / NS_PER_MS : 0;
+    return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+}
+
 static inline uint64_t handoff_ms(uint32_t ms)
 {
     return (uint64_t)ms * NS_PER_MS;

@@ -32,7 +32,7 @@ struct handoff_in {
     uint32_t attempt, first_page, page_count, lease_ms;
     struct peer *peer; /* from the offer until it is lost or the hand-off is over */
     void *context;
-    uint64_t since_ns, moved_ns;
+    uint64_t granted_ns, since_ns, moved_ns;
     uint64_t renewed_ns;           /* the lease runs from here: a state begun, a byte, a RENEW */
     uint32_t *slots, *generations; /* [page_count], once granted */
     struct strip_set begun;        /* strips that came or are coming */
@@ -58,6 +58,8 @@ struct handoff_receiver {
     uint64_t next_serial;
     struct wire_arena arena; /* for a DONE that is read again */
     void *message;
+    uint32_t moving;       /* hand-offs in that state */
+    uint64_t busy_from_ns; /* since when there are any */
     struct handoff_totals totals;
 };
 
@@ -76,6 +78,14 @@ static const struct in_row {
 
 static void in_enter(struct handoff_in *in, enum in_state state)
 {
+    struct handoff_receiver *receiver = in->receiver;
+    const uint64_t now_ns = loop_now_ns(receiver->loop);
+    if (state == IN_MOVING && receiver->moving++ == 0)
+        receiver->busy_from_ns = now_ns;
+    if (in->state == IN_MOVING && --receiver->moving == 0)
+        receiver->totals.busy_ns += now_ns - receiver->busy_from_ns;
+    if (state == IN_GRANTED)
+        in->granted_ns = now_ns;
     in->state = state;
     in->since_ns = in->moved_ns = in->renewed_ns = peers_now_ns(in->receiver->peers);
 }
@@ -132,6 +142,8 @@ static void in_abort(struct handoff_in *in, enum status status, const char *text
         return;
     receiver->totals.failed++;
     receiver->totals.failures[handoff_reason_of(status)]++;
+    if (in->peer)
+        in->peer->failed++;
     if (in->state == IN_RESERVED) {
         receiver->pages.unreserve(receiver->arg, in->page_count);
         in_free(in);
@@ -185,6 +197,7 @@ static void in_land(struct handoff_in *in)
                   (unsigned long long)in->id);
     in->stats.landed_ns = loop_now_ns(receiver->loop);
     receiver->totals.done++;
+    in->peer->done++;
     in_enter(in, IN_LANDED);
     receiver->events.on_landed(receiver->arg, in->context, in->slots, in->page_count, &done->first,
                                &in->stats);
@@ -304,6 +317,8 @@ static void on_data_done(void *arg, const struct mover_data_header *header, enum
         in->stats.bytes += header->payload_bytes;
         in->stats.last_sent_ns = loop_now_ns(receiver->loop);
         receiver->totals.bytes += header->payload_bytes;
+        if (in->peer)
+            in->peer->bytes += header->payload_bytes;
         in_land_when_whole(in);
     } else if (status != STATUS_OK && in->state == IN_MOVING && in->peer) {
         in_fail(in, STATUS_CLOSED, "a data message broke off");
@@ -640,5 +655,21 @@ void handoff_cancel(struct handoff_receiver *receiver, uint64_t handoff, enum st
 
 void handoff_receiver_totals(const struct handoff_receiver *receiver, struct handoff_totals *out)
 {
+    const uint64_t now_ns = loop_now_ns(receiver->loop);
     *out = receiver->totals;
+    if (receiver->moving > 0)
+        out->busy_ns += now_ns - receiver->busy_from_ns;
+    for (uint32_t i = 0; i < receiver->limits.handoffs_max; i++) {
+        const struct handoff_in *in = &receiver->ins[i];
+        if (in->state == IN_FREE || in->state == IN_RESERVED)
+            continue;
+        const uint32_t age_ms = handoff_age_ms(now_ns, in->granted_ns);
+        out->oldest_ms = age_ms > out->oldest_ms ? age_ms : out->oldest_ms;
+    }
+}
+
+uint32_t handoff_receiver_peers(const struct handoff_receiver *receiver,
+                                struct handoff_peer_totals *out, uint32_t most)
+{
+    return peers_totals(receiver->peers, out, most);
 }

@@ -14,65 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "transfer/handoff_internal.h"
-
-enum out_state { OUT_FREE, OUT_OPENING, OUT_OFFERED, OUT_SENDING, OUT_FINISHING, OUT_ENDED };
-
-enum {
-    COOKIE_INDEX_BITS = 16, /* a cookie is the bytes of the send over the index of the hand-off */
-};
-
-struct handoff_out {
-    TAILQ_ENTRY(handoff_out) entry; /* among the active, in the order of their next turn */
-    struct handoff_sender *sender;
-    enum out_state state;
-    uint32_t index;
-    struct peer *peer; /* held until nothing is in flight or it is lost */
-    void *context;
-    struct handoff_target target; /* address is not kept */
-    uint64_t since_ns, moved_ns, renewed_ns;
-    uint32_t *source_slots, *granted_slots, *generations; /* [page_count] */
-    struct strip_set posted, ready;                       /* ready: posted and not sent */
-    uint32_t *ready_counts;                               /* [layers] */
-    uint64_t strips_total, strips_sent, ready_total;
-    uint32_t granted_count;
-    uint32_t held;       /* of the first pages: what the receiver has already */
-    uint32_t next_layer; /* where the search for a run begins */
-    uint32_t sends;
-    uint64_t bytes_in_flight;
-    uint64_t digest;    /* of the messages sent */
-    struct buffer done; /* a DONE frame with the first token, kept until it is due */
-    bool has_first;
-    bool send_failed;   /* its strips are missing at the receiver */
-    bool ack_due;       /* the receiver waits to hear that no send is in flight */
-    enum status status; /* the end */
-    char text[HANDOFF_TEXT_BYTES];
-    struct handoff_stats stats;
-};
-TAILQ_HEAD(out_queue, handoff_out);
-
-struct handoff_sender {
-    struct loop *loop;
-    struct handoff_region region;
-    struct handoff_self self;
-    struct handoff_limits limits;
-    struct handoff_sender_events events;
-    void *arg;
-    struct peers *peers;
-    struct loop_task *work;
-    struct handoff_out *outs; /* [handoffs_max] */
-    struct out_queue active;
-    uint32_t sends, sends_max; /* data messages in flight */
-    struct wire_arena arena;   /* for a DONE that is read again, with message and frame */
-    void *message;
-    struct buffer frame;
-    struct handoff_totals totals;
-};
+#include "transfer/handoff_send_internal.h"
 
 static void take_grant(struct handoff_out *out, const struct msg_grant *grant);
 static void take_landed(struct handoff_out *out);
@@ -152,6 +97,10 @@ static void out_tell(struct handoff_out *out)
     struct handoff_sender *sender = out->sender;
     if (out->ack_due && out->peer)
         send_abort_ack(out->peer, out->target.handoff);
+    if (out->peer) {
+        out->peer->done += out->status == STATUS_OK;
+        out->peer->failed += out->status != STATUS_OK;
+    }
     out_leave_peer(out);
     if (out->status == STATUS_OK)
         sender->totals.done++;
@@ -165,136 +114,6 @@ static void out_tell(struct handoff_out *out)
 
 /* ---- sending ---- */
 
-static void out_mark_sent(struct handoff_out *out, const struct strip_box *box, uint64_t bytes)
-{
-    struct handoff_sender *sender = out->sender;
-    for (uint32_t layer = box->layer; layer < box->layer + box->layer_count; layer++) {
-        for (uint32_t i = 0; i < box->page_count; i++)
-            strip_remove(&out->ready, layer, box->page + i);
-        out->ready_counts[layer] -= box->page_count;
-    }
-    out->ready_total -= box->layer_count * box->page_count;
-    out->strips_sent += box->layer_count * box->page_count;
-    out->next_layer = box->layer;
-    out->sends++;
-    sender->sends++;
-    out->bytes_in_flight += bytes;
-    out->peer->bytes_in_flight += bytes;
-    if (out->stats.first_send_ns == 0)
-        out->stats.first_send_ns = loop_now_ns(sender->loop);
-    if (out->sends == 1)
-        out->moved_ns = peers_now_ns(sender->peers);
-}
-
-/* Sizes in strips that suit the way to the peer. */
-static struct strip_room out_room(const struct handoff_out *out)
-{
-    const struct handoff_sender *sender = out->sender;
-    const size_t strip = sender->region.strip_bytes;
-    const struct mover_shape shape = sender->peers->ops->peer_shape(out->peer->link);
-    const size_t limit = (size_t)out->peer->data_bytes_max;
-    const size_t wanted =
-        shape.message_bytes > 0 && shape.message_bytes < limit ? shape.message_bytes : limit;
-    const size_t most = wanted < strip ? 1 : wanted / strip;
-    const size_t run = (shape.run_bytes + strip - 1) / strip;
-    const size_t gather = shape.gather_bytes / strip;
-    return (struct strip_room){
-        .strips_most = (uint32_t)(most < UINT32_MAX ? most : UINT32_MAX),
-        .run_strips = (uint32_t)(run < most ? run : most),
-        .gather_strips = (uint32_t)(gather == 0     ? 1
-                                    : gather < most ? gather
-                                                    : most),
-    };
-}
-
-/* Credits: a hand-off, and all of one peer, stop at the first message that takes them over. */
-static bool window_is_full(const struct handoff_out *out)
-{
-    return out->bytes_in_flight >= out->peer->flow_bytes ||
-           out->peer->bytes_in_flight >= out->peer->peer_bytes;
-}
-
-/* Little is ready, more will be, and the way to the peer is not idle meanwhile. */
-static bool worth_waiting(const struct handoff_out *out, const struct strip_room *room,
-                          uint32_t strips)
-{
-    return out->sends > 0 && strips < room->run_strips && strips < room->gather_strips &&
-           strips == out->ready_total && out->strips_sent + strips < out->strips_total;
-}
-
-static struct mover_data_header out_header(const struct handoff_out *out,
-                                           const struct strip_box *box)
-{
-    const struct handoff_region *region = &out->sender->region;
-    const struct strip_identity identity = {out->target.handoff, out->target.first_page,
-                                            out->generations};
-    return (struct mover_data_header){
-        .handoff = out->target.handoff,
-        .layer = box->layer,
-        .layer_count = box->layer_count,
-        .first_page = out->target.first_page + box->page,
-        .page_count = box->page_count,
-        .first_slot = out->granted_slots[box->page],
-        .generation = out->generations[box->page],
-        .grant = strip_grant(out->granted_slots + box->page, out->generations + box->page,
-                             box->page_count),
-        .checksum = out->sender->limits.checksum == HANDOFF_CHECKSUM_CRC32C
-                        ? strip_checksum(region, &identity, box, out->source_slots)
-                        : 0,
-        .payload_bytes = (uint64_t)box->layer_count * box->page_count * region->strip_bytes,
-    };
-}
-
-/* One data message. AGAIN when the mover is full, PENDING when this hand-off has nothing to send or
- * its window is used up. */
-static enum status out_send_one(struct handoff_out *out)
-{
-    struct handoff_sender *sender = out->sender;
-    if (out->state != OUT_SENDING || out->ready_total == 0)
-        return STATUS_PENDING;
-    if (sender->sends == sender->sends_max)
-        return STATUS_AGAIN; /* known before the checksum is computed */
-    if (window_is_full(out))
-        return STATUS_PENDING;
-    const struct strip_room room = out_room(out);
-    const struct strip_view view = {&out->ready,           out->ready_counts,
-                                    out->source_slots,     out->granted_slots,
-                                    sender->region.layers, out->target.page_count};
-    struct strip_box box;
-    if (!strip_pick(&view, &room, out->next_layer, &box) ||
-        worth_waiting(out, &room, box.layer_count * box.page_count))
-        return STATUS_PENDING;
-    struct mover_segment segments[MOVER_SEGMENTS_MAX];
-    const uint32_t count = strip_segments(&sender->region, &box, out->source_slots, segments);
-    CHECK(count > 0);
-    const struct mover_data_header header = out_header(out, &box);
-    const uint64_t cookie = header.payload_bytes << COOKIE_INDEX_BITS | out->index;
-    const enum status status =
-        sender->peers->ops->send_data(out->peer->link, &header, segments, count, cookie);
-    if (status == STATUS_OK) {
-        out->digest += strip_digest(&header);
-        out_mark_sent(out, &box, header.payload_bytes);
-    }
-    return status;
-}
-
-/* What was kept of the first token becomes DONE, now that all strips and their digest are known. */
-static enum status make_done(struct handoff_out *out, struct error *error)
-{
-    struct handoff_sender *sender = out->sender;
-    const uint8_t *frame = (const uint8_t *)out->done.data;
-    enum message_id id;
-    TRY(wire_decode(load_le32(frame + 8), frame + WIRE_PREFIX_BYTES,
-                    out->done.size - WIRE_PREFIX_BYTES, &sender->arena, &id, sender->message,
-                    wire_message_bytes_max(), error));
-    struct msg_done *done = sender->message;
-    done->strips = out->strips_total;
-    done->bytes = out->strips_total * sender->region.strip_bytes;
-    done->digest = out->digest;
-    buffer_clear(&sender->frame);
-    return wire_encode(MESSAGE_ID_DONE, done, &sender->frame, error);
-}
-
 /* DONE follows the last strip. */
 static void out_finish_sending(struct handoff_out *out)
 {
@@ -302,7 +121,7 @@ static void out_finish_sending(struct handoff_out *out)
     struct error error = {0};
     if (out->state != OUT_SENDING || !out->has_first || out->strips_sent < out->strips_total)
         return;
-    enum status status = make_done(out, &error);
+    enum status status = handoff_out_make_done(out, &error);
     if (status != STATUS_OK) {
         out_abort(out, status, error.text);
         return;
@@ -322,7 +141,7 @@ static void pump(struct handoff_sender *sender)
     uint32_t idle = 0;
     while (idle < sender->totals.open) {
         struct handoff_out *out = TAILQ_FIRST(&sender->active);
-        const enum status status = out_send_one(out);
+        const enum status status = handoff_out_send(out);
         if (status == STATUS_AGAIN)
             return; /* it keeps its turn; on_sent goes on */
         TAILQ_REMOVE(&sender->active, out, entry);
@@ -352,7 +171,8 @@ static void on_sent(void *arg, uint64_t cookie, enum status status)
     const uint64_t bytes = cookie >> COOKIE_INDEX_BITS;
     CHECK(out->state != OUT_FREE && out->sends > 0);
     out->sends--;
-    sender->sends--;
+    if (--sender->sends == 0)
+        sender->totals.busy_ns += loop_now_ns(sender->loop) - sender->busy_from_ns;
     out->bytes_in_flight -= bytes;
     if (out->peer) {
         out->peer->bytes_in_flight -= bytes;
@@ -510,6 +330,7 @@ static void on_lost(void *arg, struct peer *peer, enum status status, const char
         if (out->state == OUT_FREE || out->peer != peer)
             continue;
         out_end(out, status, text);
+        peer->failed++;
         out_leave_peer(out);
     }
 }
@@ -694,6 +515,7 @@ static void out_begin(struct handoff_out *out, const struct handoff_target *targ
     memset(out->ready_counts, 0, layers * sizeof *out->ready_counts);
     for (uint32_t i = 0; i < target->page_count; i++)
         out->source_slots[i] = out->granted_slots[i] = SLOT_NONE;
+    out->opened_ns = loop_now_ns(sender->loop);
     out->peer->users++;
     sender->totals.open++;
     sender->totals.pages += target->page_count;
@@ -778,5 +600,21 @@ void handoff_send_abort(struct handoff_out *out, enum status status, const char 
 
 void handoff_sender_totals(const struct handoff_sender *sender, struct handoff_totals *out)
 {
+    const uint64_t now_ns = loop_now_ns(sender->loop);
+    const struct handoff_out *one;
     *out = sender->totals;
+    if (sender->sends > 0)
+        out->busy_ns += now_ns - sender->busy_from_ns;
+    TAILQ_FOREACH(one, &sender->active, entry)
+    {
+        const uint32_t age_ms = handoff_age_ms(now_ns, one->opened_ns);
+        out->queue_bytes += one->ready_total * sender->region.strip_bytes;
+        out->oldest_ms = age_ms > out->oldest_ms ? age_ms : out->oldest_ms;
+    }
+}
+
+uint32_t handoff_sender_peers(const struct handoff_sender *sender, struct handoff_peer_totals *out,
+                              uint32_t most)
+{
+    return peers_totals(sender->peers, out, most);
 }

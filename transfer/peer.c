@@ -477,6 +477,28 @@ static void on_sent(void *arg, struct mover_peer *link, uint64_t cookie, enum st
     peers->events.on_sent(peers->arg, cookie, status);
 }
 
+uint32_t peers_totals(const struct peers *peers, struct handoff_peer_totals *out, uint32_t most)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < PEER_RECORDS_MAX && count < most; i++) {
+        const struct peer *peer = &peers->records[i];
+        if (peer->state == PEER_FREE)
+            continue;
+        out[count] = (struct handoff_peer_totals){
+            .state = peer_state_name(peer->state),
+            .open = peer->users,
+            .in_flight = peer->bytes_in_flight,
+            .bytes = peer->bytes,
+            .done = peer->done,
+            .failed = peer->failed,
+        };
+        snprintf(out[count].node, sizeof out[count].node, "%.64s",
+                 peer->node[0] ? peer->node : peer->address);
+        count++;
+    }
+    return count;
+}
+
 /* ---- watching ---- */
 
 static void watch_open(struct peer *peer, uint64_t now_ns)

@@ -18,7 +18,11 @@ static void value_text(const struct wire_field *field, const uint8_t *at, char o
         snprintf(out, VALUE_BYTES, "%" PRIu32, load_le32(at));
     else if (field->kind == WIRE_KIND_u64)
         snprintf(out, VALUE_BYTES, "%016" PRIx64, load_le64(at));
-    else if (items->count == 0)
+    else if (field->kind == WIRE_KIND_f32) {
+        float value;
+        memcpy(&value, at, sizeof value);
+        snprintf(out, VALUE_BYTES, "%.9g", (double)value);
+    } else if (items->count == 0)
         snprintf(out, VALUE_BYTES, "nothing");
     else if (field->kind == WIRE_KIND_str)
         snprintf(out, VALUE_BYTES, "\"%.*s\"", (int)(items->count < 70 ? items->count : 70),

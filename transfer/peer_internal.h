@@ -36,7 +36,7 @@ struct peer {
     uint64_t data_bytes_max; /* largest data message both sides take */
     uint64_t flow_bytes, peer_bytes; /* in flight at most: the smaller limits of both sides */
     uint64_t bytes_in_flight;        /* data sends not yet over */
-    uint64_t bytes;                  /* moved since it was met */
+    uint64_t bytes, done, failed;    /* moved, and hand-offs ended, since it was met */
     uint64_t deadline_ns;            /* of the state; OPEN has none */
     uint64_t heard_ns;               /* when anything last came from it */
     uint64_t pinged_ns;
@@ -113,6 +113,7 @@ void peer_drop(struct peer *peer, enum status status, const char *text);
 /* Counts something that no honest peer does; the peer is dropped at the last of them. */
 void peer_offend(struct peer *peer, const char *what);
 const char *peer_state_name(enum peer_state state);
+uint32_t peers_totals(const struct peers *peers, struct handoff_peer_totals *out, uint32_t most);
 
 /* OK when every field is equal, else MISMATCH with the field's name and both values. */
 enum status peer_identity_compare(const struct msg_identity *decode,

@@ -2,6 +2,9 @@
 
 #include "base/bytes.h"
 
+/* Where scales stand, on the wire: numbers are never used for anything else. */
+enum { SCALES_NONE = 0, SCALES_BEHIND_HEAD = 1 /* a float a token, behind the blocks of a head */ };
+
 static struct wire_bin digest_bytes(struct digest128 digest, uint8_t out[16])
 {
     store_le64(out, digest.low);
@@ -31,5 +34,10 @@ void worker_identity(const struct model_identity *identity, const struct model_i
         .head_count = layout->kv_heads,
         .rank = 0,
         .rank_count = 1,
+        .revision = wire_str(identity->revision),
+        .scale_layout = layout->dtype == KV_I8 ? SCALES_BEHIND_HEAD : SCALES_NONE,
+        .rope_pairing = identity->rope_pairing,
+        .rope_rotary = identity->rope_rotary,
+        .rope_base = identity->rope_base,
     };
 }

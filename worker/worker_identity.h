@@ -10,7 +10,7 @@ struct worker_digests {
     uint8_t weights[16], tokenizer[16];
 };
 
-/* Fills *out, which points into *digests and *info: both must live as long as it is used. */
+/* Fills *out, which points into all three others: they must live as long as it is used. */
 void worker_identity(const struct model_identity *identity, const struct model_info *info,
                      struct worker_digests *digests, struct msg_identity *out);
 

@@ -385,6 +385,11 @@ CHANGE(head_first, i->head_first++)
 CHANGE(head_count, i->head_count--)
 CHANGE(rank, i->rank++)
 CHANGE(rank_count, i->rank_count++)
+CHANGE(revision, i->revision = wire_str("v2"))
+CHANGE(scale_layout, i->scale_layout++)
+CHANGE(rope_pairing, i->rope_pairing++)
+CHANGE(rope_rotary, i->rope_rotary++)
+CHANGE(rope_base, i->rope_base = 500000.0F)
 
 EVERY_MOVER(every_difference_is_refused_by_name)
 {
@@ -405,6 +410,11 @@ EVERY_MOVER(every_difference_is_refused_by_name)
     mismatch(ops, change_head_count, "identity.head_count");
     mismatch(ops, change_rank, "identity.rank is");
     mismatch(ops, change_rank_count, "identity.rank_count");
+    mismatch(ops, change_revision, "identity.revision is nothing on");
+    mismatch(ops, change_scale_layout, "identity.scale_layout");
+    mismatch(ops, change_rope_pairing, "identity.rope_pairing");
+    mismatch(ops, change_rope_rotary, "identity.rope_rotary");
+    mismatch(ops, change_rope_base, "identity.rope_base is 0 on the decode node and 500000 on");
 }
 
 EVERY_MOVER(another_boot_is_refused)
