@@ -248,6 +248,7 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
     worker->pages_free = heartbeat->pages_free;
     worker->pages_handoff = heartbeat->pages_handoff;
     worker->tokens_done = heartbeat->tokens_done;
+    fleet_handoff_take(&worker->handoff, heartbeat);
     if (heartbeat->tokens_per_s > 0)
         worker->tokens_per_s = heartbeat->tokens_per_s;
     /* What we sent is in our own books; the rest was sent by other routers. */

@@ -10,6 +10,7 @@
 
 #include "base/loop.h"
 #include "model/text/text.h"
+#include "router/fleet_handoff.h"
 #include "router/placement.h"
 #include "router/request.h"
 #include "transfer/link.h"
@@ -72,6 +73,7 @@ struct fleet_worker {
     uint32_t context_tokens, vocab_count, pages_total, pages_free, pages_handoff, max_batch;
     uint32_t running, waiting;
     bool full; /* refused a reservation, until it says or does something new */
+    struct fleet_handoff handoff;
     uint64_t foreign_tokens, inflight_tokens, tokens_done;
     double tokens_per_s;
     uint64_t since_ns, heard_ns;

@@ -200,6 +200,7 @@ static void on_worker_down(void *arg, const struct fleet_worker *worker)
 static void on_worker_heartbeat(void *arg, const struct fleet_worker *worker)
 {
     struct router *router = arg;
+    fleet_handoff_measure(&worker->handoff, worker->role, router->metrics);
     if (router->queue_count > 0)
         loop_task_schedule(router->pump);
 }

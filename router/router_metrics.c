@@ -25,6 +25,17 @@ static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 
 #define PAGES_MOVING      "baton_kv_pages_handoff"
 #define PAGES_MOVING_HELP "KV pages granted to, moving in or pinned by hand-offs."
 
+#define HANDOFFS            "baton_handoffs_total"
+#define HANDOFFS_HELP       "Hand-offs that ended, by the end that tells and how."
+#define HANDOFF_MOVED       "baton_handoff_moved_bytes_total"
+#define HANDOFF_MOVED_HELP  "KV bytes sent (prefill) and verified in place (decode)."
+#define HANDOFF_BUSY        "baton_handoff_busy_seconds_total"
+#define HANDOFF_BUSY_HELP   "Time in which pages were moving."
+#define HANDOFF_OPEN        "baton_handoffs_open"
+#define HANDOFF_OPEN_HELP   "Hand-offs open now."
+#define HANDOFF_OLDEST      "baton_handoff_oldest_seconds"
+#define HANDOFF_OLDEST_HELP "How long pages have been pinned or granted, the oldest now."
+
 /* A series of a family with labels. */
 #define SERIES(family, kind, labels)                                                               \
     {                                                                                              \
@@ -89,6 +100,54 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "KV bytes handed from prefill to decode nodes.", NULL},
     [METRIC_HANDOFFS_DAMAGED] = {"baton_handoffs_damaged_total", NULL, METRIC_COUNTER,
         "Hand-offs whose pages were damaged on their way: made once more, then an error.", NULL},
+    [METRIC_HANDOFFS + 0] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"prefill\",outcome=\"landed\""),
+    [METRIC_HANDOFFS + 1] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"prefill\",outcome=\"canceled\""),
+    [METRIC_HANDOFFS + 2] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"prefill\",outcome=\"timeout\""),
+    [METRIC_HANDOFFS + 3] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"prefill\",outcome=\"peer_lost\""),
+    [METRIC_HANDOFFS + 4] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"prefill\",outcome=\"corrupt\""),
+    [METRIC_HANDOFFS + 5] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"prefill\",outcome=\"mismatch\""),
+    [METRIC_HANDOFFS + 6] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"prefill\",outcome=\"other\""),
+    [METRIC_HANDOFFS + 7] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"decode\",outcome=\"landed\""),
+    [METRIC_HANDOFFS + 8] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"decode\",outcome=\"canceled\""),
+    [METRIC_HANDOFFS + 9] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"decode\",outcome=\"timeout\""),
+    [METRIC_HANDOFFS + 10] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"decode\",outcome=\"peer_lost\""),
+    [METRIC_HANDOFFS + 11] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"decode\",outcome=\"corrupt\""),
+    [METRIC_HANDOFFS + 12] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"decode\",outcome=\"mismatch\""),
+    [METRIC_HANDOFFS + 13] =
+        SERIES(HANDOFFS, METRIC_COUNTER, "role=\"decode\",outcome=\"other\""),
+    [METRIC_HANDOFF_MOVED + 0] =
+        SERIES(HANDOFF_MOVED, METRIC_COUNTER, "role=\"prefill\""),
+    [METRIC_HANDOFF_MOVED + 1] =
+        SERIES(HANDOFF_MOVED, METRIC_COUNTER, "role=\"decode\""),
+    [METRIC_HANDOFF_BUSY + 0] =
+        SERIES(HANDOFF_BUSY, METRIC_COUNTER, "role=\"prefill\""),
+    [METRIC_HANDOFF_BUSY + 1] =
+        SERIES(HANDOFF_BUSY, METRIC_COUNTER, "role=\"decode\""),
+    [METRIC_HANDOFF_OPEN + 0] =
+        SERIES(HANDOFF_OPEN, METRIC_GAUGE, "role=\"prefill\""),
+    [METRIC_HANDOFF_OPEN + 1] =
+        SERIES(HANDOFF_OPEN, METRIC_GAUGE, "role=\"decode\""),
+    [METRIC_HANDOFF_OLDEST + 0] =
+        SERIES(HANDOFF_OLDEST, METRIC_GAUGE, "role=\"prefill\""),
+    [METRIC_HANDOFF_OLDEST + 1] =
+        SERIES(HANDOFF_OLDEST, METRIC_GAUGE, "role=\"decode\""),
+    [METRIC_HANDOFF_QUEUE] = {"baton_handoff_queue_bytes", NULL, METRIC_GAUGE,
+        "Bytes of pages that are computed and not yet sent.", NULL},
+    [METRIC_HANDOFF_CHECKSUM_FAULTS] = {"baton_handoff_checksum_faults_total", NULL, METRIC_COUNTER,
+        "Data messages whose bytes were not those that were sent.", NULL},
     [METRIC_WORKERS_PREFILL_UP] =
         SERIES(WORKERS, METRIC_GAUGE, "role=\"prefill\",state=\"up\""),
     [METRIC_WORKERS_PREFILL_DRAINING] =

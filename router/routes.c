@@ -1,4 +1,5 @@
 /* Which path answers to which method, and the small read-only answers. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -134,6 +135,8 @@ static void put_worker(struct json_writer *writer, const struct fleet *fleet,
     json_put_u64(writer, worker->pages_handoff);
     json_key(writer, "tokens_per_s");
     json_put_number(writer, worker->tokens_per_s, 6);
+    json_key(writer, "handoff");
+    fleet_handoff_write(&worker->handoff, writer);
     json_close_object(writer);
 }
 
@@ -164,6 +167,7 @@ static void refresh_metrics(struct router *router)
     };
     struct metrics *metrics = router->metrics;
     double pages_free[2] = {0}, pages_total[2] = {0}, pages_handoff[2] = {0};
+    double open[2] = {0}, oldest_s[2] = {0}, queue_bytes = 0;
     const struct fleet_worker *worker;
     for (uint32_t i = 0; (worker = fleet_at(router->fleet, i)) != NULL; i++) {
         if (worker->state != FLEET_UP)
@@ -172,6 +176,9 @@ static void refresh_metrics(struct router *router)
         pages_free[role] += worker->pages_free;
         pages_total[role] += worker->pages_total;
         pages_handoff[role] += worker->pages_handoff;
+        open[role] += worker->handoff.open;
+        oldest_s[role] = fmax(oldest_s[role], worker->handoff.oldest_ms / 1e3);
+        queue_bytes += (double)worker->handoff.queue_bytes;
     }
     for (uint32_t role = 0; role < 2; role++) {
         const enum worker_role name = role == 0 ? WORKER_PREFILL : WORKER_DECODE;
@@ -181,7 +188,10 @@ static void refresh_metrics(struct router *router)
         metrics_set(metrics, METRIC_PAGES_FREE_PREFILL + role, pages_free[role]);
         metrics_set(metrics, METRIC_PAGES_TOTAL_PREFILL + role, pages_total[role]);
         metrics_set(metrics, METRIC_PAGES_HANDOFF_PREFILL + role, pages_handoff[role]);
+        metrics_set(metrics, METRIC_HANDOFF_OPEN + role, open[role]);
+        metrics_set(metrics, METRIC_HANDOFF_OLDEST + role, oldest_s[role]);
     }
+    metrics_set(metrics, METRIC_HANDOFF_QUEUE, queue_bytes);
     metrics_set(metrics, METRIC_INFLIGHT, router->session_count);
     metrics_add(metrics, METRIC_LINKS_UNPROVEN,
                 (double)router->gate.refused - metrics_value(metrics, METRIC_LINKS_UNPROVEN));

@@ -41,6 +41,35 @@ class DamageTest(unittest.TestCase):
                                          for worker in cluster.workers()),
                              "all pages to be free again")
 
+    def test_status_and_metrics_tell_of_it(self):
+        cluster = self.start("decode-0=data-receive:1:corrupt")
+        metric = cluster.client.metric
+        self.text(cluster, False)
+        self.text(cluster, True)
+        wait_for(lambda: metric("baton_handoffs_total", role="decode", outcome="landed") == 2 and
+                 metric("baton_handoffs_total", role="prefill", outcome="landed") == 2,
+                 "the heartbeats to tell of two hand-offs")
+        for role in ("prefill", "decode"):
+            # The router may cancel at the prefill node before the decode node's word is there.
+            self.assertEqual(metric("baton_handoffs_total", role=role, outcome="corrupt") +
+                             metric("baton_handoffs_total", role=role, outcome="canceled"), 1)
+            self.assertGreater(metric("baton_handoff_busy_seconds_total", role=role), 0)
+            self.assertGreater(metric("baton_handoff_moved_bytes_total", role=role), 0)
+            self.assertEqual(metric("baton_handoffs_open", role=role), 0)
+            self.assertEqual(metric("baton_handoff_oldest_seconds", role=role), 0)
+        self.assertEqual(metric("baton_handoff_checksum_faults_total"), 1)
+        self.assertEqual(metric("baton_handoff_queue_bytes"), 0)
+        for worker in cluster.workers():
+            handoff = worker["handoff"]
+            self.assertEqual(handoff["corrupt"] + handoff["canceled"], 1)
+            self.assertEqual((handoff["landed"], handoff["open"]), (2, 0))
+            self.assertGreater(handoff["gb_per_s"], 0)
+            (peer,) = handoff["peers"]
+            self.assertEqual(peer["node"], {"prefill-0": "decode-0",
+                                            "decode-0": "prefill-0"}[worker["name"]])
+            self.assertEqual((peer["state"], peer["landed"], peer["failed"]), ("open", 2, 1))
+            self.assertGreater(peer["bytes"], 0)
+
     def test_damage_that_goes_on_is_one_clean_error(self):
         cluster = self.start("decode-0=data-receive:1+:corrupt")
         answer = cluster.client.chat(PROMPT, **ASKED)
