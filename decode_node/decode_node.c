@@ -85,6 +85,12 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
 }
 
+static uint32_t open_count(const void *arg)
+{
+    const struct decode_node *node = arg;
+    return node->table.capacity - node->table.free_count;
+}
+
 /* ---- what the engine and the clock say ---- */
 
 static void on_events(void *arg)
@@ -189,6 +195,7 @@ enum status decode_node_create(struct worker *worker, const struct decode_option
         .on_message = on_message,
         .on_lost = on_lost,
         .on_heartbeat = on_heartbeat,
+        .open_count = open_count,
         .data_address = handoff_receiver_address(node->receiver),
         .max_batch = options->max_batch,
     };

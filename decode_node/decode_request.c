@@ -69,6 +69,8 @@ static enum status check(const struct decode_node *node, const struct request_ke
                          "request %" PRIx64 ", attempt %" PRIu32 ", choice %" PRIu32
                          " is here already",
                          key->request, (uint32_t)key->attempt, (uint32_t)key->choice);
+    if (node->worker->draining)
+        return error_set(error, STATUS_BUSY, "the decode node stops and takes nothing new");
     if (node->table.free_count == 0)
         return error_set(error, STATUS_BUSY,
                          "the decode node holds %" PRIu32 " requests, the most it takes",

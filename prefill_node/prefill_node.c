@@ -87,6 +87,12 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
 }
 
+static uint32_t open_count(const void *arg)
+{
+    const struct prefill_node *node = arg;
+    return node->table.capacity - node->table.free_count;
+}
+
 /* ---- what the engine and the clock say ---- */
 
 static void on_events(void *arg)
@@ -186,6 +192,7 @@ enum status prefill_node_create(struct worker *worker, struct prefill_node **out
         .on_message = on_message,
         .on_lost = on_lost,
         .on_heartbeat = on_heartbeat,
+        .open_count = open_count,
         .max_batch = worker->options->max_requests,
     };
     rate_init(&node->rate, worker->tokens_per_s);

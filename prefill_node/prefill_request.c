@@ -93,6 +93,8 @@ static enum status check(const struct prefill_node *node, const struct msg_prefi
         return error_set(error, STATUS_LIMIT,
                          "the prompt takes %" PRIu32 " KV pages, the prefill node has %" PRIu32,
                          pages, limits->pages_total);
+    if (node->worker->draining)
+        return error_set(error, STATUS_BUSY, "the prefill node stops and takes nothing new");
     if (node->table.free_count == 0)
         return error_set(error, STATUS_BUSY,
                          "the prefill node holds %" PRIu32 " requests, the most it takes",

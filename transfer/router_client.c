@@ -53,6 +53,7 @@ struct router_client {
     struct router_client_events events;
     void *arg;
     struct random jitter;
+    bool going_away;
     uint32_t count;
     struct router routers[ROUTER_LINKS_MAX];
 };
@@ -90,6 +91,15 @@ static void send_heartbeat(void *arg)
         LOG_DEBUG("a heartbeat for router %s was not sent", router->address);
 }
 
+static void send_goaway(struct router *router)
+{
+    const struct msg_goaway goaway = {.text = wire_str("this worker is going away")};
+    /* A router that cannot take it sees the link close instead. */
+    if (router->state == ROUTER_CONNECTED &&
+        link_send(router->link, MESSAGE_ID_GOAWAY, &goaway) != STATUS_OK)
+        LOG_DEBUG("router %s was not told that this worker goes away", router->address);
+}
+
 static void router_welcomed(struct router *router, const struct msg_welcome *welcome)
 {
     const uint32_t most_ms = router->client->limits.link.silent_ms / 3;
@@ -108,6 +118,8 @@ static void router_welcomed(struct router *router, const struct msg_welcome *wel
     LOG_INFO("router %s (version %s) took this worker", router->address, version);
     loop_timer_start(router->heartbeat, heartbeat_ms, heartbeat_ms);
     send_heartbeat(router);
+    if (router->client->going_away)
+        send_goaway(router);
 }
 
 static void on_open(void *arg)
@@ -241,17 +253,21 @@ void router_client_set_limits(struct router_client *client,
         client->routers[i].retry_ms = limits->retry_first_ms;
 }
 
+void router_client_goaway(struct router_client *client)
+{
+    client->going_away = true;
+    for (uint32_t i = 0; i < client->count; i++)
+        send_goaway(&client->routers[i]);
+}
+
 void router_client_destroy(struct router_client *client)
 {
     if (!client)
         return;
-    const struct msg_goaway goaway = {.text = wire_str("this worker is going away")};
     for (uint32_t i = 0; i < client->count; i++) {
         struct router *router = &client->routers[i];
-        /* A router that cannot take it sees the link close instead. */
-        if (router->state == ROUTER_CONNECTED &&
-            link_send(router->link, MESSAGE_ID_GOAWAY, &goaway) != STATUS_OK)
-            LOG_DEBUG("router %s was not told that this worker goes away", router->address);
+        if (!client->going_away)
+            send_goaway(router);
         link_close(router->link, STATUS_CLOSED, NULL);
         loop_timer_destroy(router->retry);
         loop_timer_destroy(router->heartbeat);

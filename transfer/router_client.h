@@ -43,6 +43,9 @@ enum status router_client_create(struct loop *loop, const char *const *addresses
 /* Other limits than the default ones; right after creation. */
 void router_client_set_limits(struct router_client *client,
                               const struct router_client_limits *limits);
+/* Tells all routers to send no new requests; the links stay, for those that are open. A router that
+ * comes back later is told likewise. */
+void router_client_goaway(struct router_client *client);
 /* GOAWAY to all, then closes. */
 void router_client_destroy(struct router_client *client);
 enum status router_client_send(struct router_client *client, struct router_ref router,

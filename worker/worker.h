@@ -38,6 +38,7 @@ struct worker {
     double tokens_per_s;           /* measured at load */
     struct loop *loop;
     struct router_client *routers; /* while worker_run runs */
+    bool draining;                 /* a signal came: nothing new is taken */
 };
 
 /* How many rows, sequences and rows with logits the engine puts in one forward call. */
@@ -62,13 +63,15 @@ struct worker_node {
                        const void *message);
     void (*on_lost)(void *node, struct router_ref router);
     void (*on_heartbeat)(void *node, struct msg_heartbeat *heartbeat);
-    const char *data_address; /* of a decode node, else NULL */
-    uint32_t max_batch;       /* told in HELLO */
+    uint32_t (*open_count)(const void *node); /* requests that are not over */
+    const char *data_address;                 /* of a decode node, else NULL */
+    uint32_t max_batch;                       /* told in HELLO */
 };
 
 /* Dials the routers and runs the loop until SIGTERM or SIGINT (0), or until every router has
- * refused this worker before one took it (1). Router links are closed, with GOAWAY, when it
- * returns; from the first signal on a second one ends the process at once. */
+ * refused this worker before one took it (1). At the signal routers are told to send nothing new,
+ * and what is open may finish for --drain-ms; a second signal ends the process at once. Router
+ * links are closed when it returns. */
 int worker_run(struct worker *worker, const struct worker_node *node, void *arg);
 
 /* To the router that asked; a lost link is no error, anything else is logged. */

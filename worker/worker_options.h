@@ -20,7 +20,7 @@ struct worker_options {
     uint64_t kv_memory_bytes;
     uint32_t page_tokens, context_tokens;
     uint32_t chunk_tokens, max_requests;
-    uint32_t notify_fd;
+    uint32_t notify_fd, drain_ms;
     const char *secret_file, *tls_cert, *tls_key, *tls_ca;
     const char *mover; /* NULL: mover_default_name */
     bool insecure;
@@ -107,6 +107,12 @@ struct worker_options {
          .kind = CONFIG_FLAG,                                                                      \
          .offset = offsetof(struct worker_options, insecure),                                      \
          .help = "without a secret, use addresses beyond this host all the same"},                 \
+        {.name = "drain-ms",                                                                       \
+         .kind = CONFIG_MS,                                                                        \
+         .offset = offsetof(struct worker_options, drain_ms),                                      \
+         .fallback = "5s",                                                                         \
+         .help = "on SIGTERM, time for open requests before they are cancelled",                   \
+         .max = 3600000},                                                                          \
         {.name = "mover",                                                                          \
          .kind = CONFIG_TEXT,                                                                      \
          .offset = offsetof(struct worker_options, mover),                                         \

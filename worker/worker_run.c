@@ -10,6 +10,7 @@
 
 enum {
     READY_POLL_MS = 20, /* until a router has welcomed us */
+    DRAIN_POLL_MS = 20,
     MOVER_CONNECT_MS = 3000,
     MOVER_SENDS_MAX = 256,
 };
@@ -19,7 +20,8 @@ struct frame {
     const struct worker_node *node;
     void *node_arg;
     struct loop_signal *term, *interrupt;
-    struct loop_timer *timer; /* until ready */
+    struct loop_timer *timer; /* until ready, and again while draining */
+    uint64_t drained_ns;      /* when draining ends, whatever is open */
     int exit_code;
 };
 
@@ -59,11 +61,27 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     frame->node->on_heartbeat(frame->node_arg, heartbeat);
 }
 
+static void drain_on(struct frame *frame)
+{
+    struct worker *worker = frame->worker;
+    const uint32_t open = frame->node->open_count(frame->node_arg);
+    if (open > 0 && loop_now_ns(worker->loop) < frame->drained_ns)
+        return;
+    if (open > 0)
+        LOG_WARN("%" PRIu32 " requests are still open after %" PRIu32 " ms and are cancelled", open,
+                 worker->options->drain_ms);
+    loop_stop(worker->loop);
+}
+
 static void on_timer(void *arg)
 {
     struct frame *frame = arg;
     struct worker *worker = frame->worker;
     const char *text;
+    if (worker->draining) {
+        drain_on(frame);
+        return;
+    }
     /* A worker that has served stays: the router may be restarted with another model, and back. */
     if (router_client_refused(worker->routers, &text)) {
         struct error error;
@@ -83,14 +101,20 @@ static void on_timer(void *arg)
 static void on_signal(void *arg)
 {
     struct frame *frame = arg;
-    LOG_INFO("asked to stop: requests that are open are cancelled");
+    struct worker *worker = frame->worker;
+    LOG_INFO("asked to stop: %" PRIu32 " requests are open",
+             frame->node->open_count(frame->node_arg));
     loop_signal_destroy(frame->term);
     loop_signal_destroy(frame->interrupt);
     frame->term = frame->interrupt = NULL;
     /* Whoever asks again does not want to wait for the end of a chunk. */
     signal(SIGTERM, SIG_DFL);
     signal(SIGINT, SIG_DFL);
-    loop_stop(frame->worker->loop);
+    worker->draining = true;
+    frame->drained_ns = loop_now_ns(worker->loop) + (uint64_t)worker->options->drain_ms * NS_PER_MS;
+    router_client_goaway(worker->routers);
+    loop_timer_start(frame->timer, DRAIN_POLL_MS, DRAIN_POLL_MS);
+    drain_on(frame);
 }
 
 int worker_run(struct worker *worker, const struct worker_node *node, void *arg)
