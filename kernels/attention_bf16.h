@@ -88,10 +88,13 @@ ATTENTION_INLINE void attention_take(const struct attention_rows *rows,
 typedef void attention_block_function(const struct attention_rows *rows,
                                       const struct attention_space *space, struct row_range range,
                                       uint32_t first, const struct attention_sums *sums);
+/* Ends what is under way of the blocks so far: the sums of the segment are wanted. */
+typedef void attention_settle_function(const struct attention_space *space);
 
 ATTENTION_INLINE void attention_walk(const struct attention_rows *rows,
                                      const struct attention_space *space,
-                                     attention_block_function *attend_block)
+                                     attention_block_function *attend_block,
+                                     attention_settle_function *settle)
 {
     const struct attention_task *task = rows->task;
     const uint32_t longest = rows->visible[task->row_count - 1];
@@ -107,6 +110,7 @@ ATTENTION_INLINE void attention_walk(const struct attention_rows *rows,
             if (range.first < range.end)
                 attend_block(rows, space, range, first, &space->part);
         }
+        settle(space);
         if (task->partials) {
             attention_export(rows, &space->part, index);
             continue;

@@ -355,6 +355,12 @@ static void attend_block(const struct attention_rows *rows, const struct attenti
     }
 }
 
+/* Every block is done when its call ends. */
+static void settle(const struct attention_space *space)
+{
+    (void)space;
+}
+
 /* Queries times the scale, rounded to bf16, padded with zeros. */
 AVX2_INLINE void scale_queries(const struct attention_rows *rows, float *out)
 {
@@ -373,7 +379,7 @@ __attribute__((noinline)) static void attend(const struct attention_task *task)
     attention_rows_find(&rows, task);
     const struct attention_space space = attention_space_place(task, rows.padded_dim);
     scale_queries(&rows, space.q);
-    attention_walk(&rows, &space, attend_block);
+    attention_walk(&rows, &space, attend_block, settle);
 }
 
 void attention_bf16__avx2_6x16(const struct attention_task *task)

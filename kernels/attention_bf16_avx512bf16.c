@@ -1,26 +1,37 @@
-/* Causal attention over bf16 and int8 pages, up to 24 query rows together. For every block of 64
- * tokens and up to 6 rows: scores with tokens in lanes, kept in registers through the softmax, then
- * the weighted sum of V with dims in lanes, 64 dims at a time. The first tile of a block asks for
+/* Causal attention over bf16 and int8 pages, up to 24 query rows together. A tile is a block of 64
+ * tokens and up to 6 rows, and goes through three steps: scores with tokens in lanes and the rows'
+ * new maxima; weights; the weighted sum of V with dims in lanes, 64 dims at a time. Each step
+ * leaves what it made in memory, and while a tile is scored the one before it is weighed and the
+ * one before that is summed: so no step waits for the result of another, and the CPU finds work of
+ * the next step while the last results of one are on their way. The first tile of a block asks for
  * the next block's K and V, which a decode step finds in memory only. int8 blocks are widened to
  * bf16 first, once for all rows. */
 #include "kernels/attention_bf16.h"
 #include "kernels/lanes_avx512.h"
 
-enum { TILE_ROWS = 6, DIM_VECTORS = 4 };
+enum { TILE_ROWS = 6, DIM_VECTORS = 4, STEPS = 3 };
 
 #define DOT_PAIRS(sum, a, b) __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b))
 
-/* A tile at work on a block. */
 struct tile {
     const struct attention_rows *rows;
-    uint32_t row;                            /* the first */
-    const uint16_t *q;                       /* [padded_dim / 2][24 rows][2 dims] */
-    uint16_t *weights;                       /* [row][64] */
-    const struct block_parts *parts, *ahead; /* ahead: to be asked for, or NULL */
-    uint32_t ahead_shift;                    /* log2 of bytes of bf16 for a byte of its pages */
-    const struct attention_sums *sums;
-    uint32_t first; /* token of the block */
+    uint32_t row, count; /* its rows */
+    uint32_t first;      /* token of the block */
+    bool whole;          /* every row sees all of the block */
+    bool asks;           /* for what lies ahead */
+    struct block_parts parts, ahead;
     float maxima[LANE_COUNT], corrections[LANE_COUNT];
+    float scores[TILE_ROWS][ATTENTION_BLOCK];
+    uint16_t weights[TILE_ROWS][ATTENTION_BLOCK];
+};
+
+/* The tiles of a task that are under way: `begun` counts all since the last one was settled. */
+struct pipeline {
+    const struct attention_sums *sums;
+    const uint16_t *q;    /* [padded_dim / 2][24 rows][2 dims] */
+    uint32_t ahead_shift; /* log2 of bytes of bf16 for a byte of its pages */
+    uint32_t begun;
+    struct tile tiles[STEPS];
 };
 
 AVX512_INLINE __m512 broadcast_pair(const uint16_t *pair)
@@ -68,15 +79,11 @@ AVX512_INLINE __m512 tanh_avx512(__m512 x)
     return _mm512_div_ps(_mm512_mul_ps(x, p), q);
 }
 
-/* Scores of `vectors` times 16 tokens, capped in place. */
-__attribute__((noinline)) static void cap_scores(const struct attention_task *task, float *scores,
-                                                 uint32_t vectors)
+/* Scores of 16 tokens, capped. */
+AVX512_INLINE __m512 cap_avx512(const struct attention_cap *cap, __m512 scores)
 {
-    const struct attention_cap cap = attention_cap_base2(task);
-    for (uint32_t i = 0; i < vectors; i++, scores += 16) {
-        const __m512 x = _mm512_mul_ps(_mm512_loadu_ps(scores), _mm512_set1_ps(cap.inverse));
-        _mm512_storeu_ps(scores, _mm512_mul_ps(_mm512_set1_ps(cap.cap), tanh_avx512(x)));
-    }
+    const __m512 x = _mm512_mul_ps(scores, _mm512_set1_ps(cap->inverse));
+    return _mm512_mul_ps(_mm512_set1_ps(cap->cap), tanh_avx512(x));
 }
 
 /* Lane r is the largest of the lanes of row r, r < 8; there is no NaN among them. */
@@ -101,40 +108,17 @@ AVX512_INLINE __m512 largest_of_rows(const __m512 rows[8])
     return _mm512_shuffle_f32x4(all, all, 0x08);
 }
 
-/* New maxima and corrections of the rows, from their scores. */
-AVX512_INLINE void raise_maxima(struct tile *tile, const uint32_t count,
-                                __m512 scores[TILE_ROWS][BLOCK_PARTS])
+/* New maxima and corrections of the rows, from the largest lanes of each. */
+AVX512_INLINE void raise_maxima(const struct pipeline *pipeline, struct tile *tile,
+                                const __m512 largest[8])
 {
-    const __mmask16 rows = (__mmask16)((1u << count) - 1);
-    const __m512 lowest = _mm512_set1_ps(-INFINITY);
-    __m512 largest[8];
-    UNROLL for (uint32_t r = 0; r < 8; r++) largest[r] = lowest;
-    UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
-        largest[r] =
-            _mm512_max_ps(scores[r][i], largest[r]); /* drops a NaN, which the weights keep */
-    float *kept = tile->sums->maximum + tile->row;
-    const __m512 before = _mm512_mask_loadu_ps(lowest, rows, kept);
+    const __mmask16 rows = (__mmask16)((1u << tile->count) - 1);
+    float *kept = pipeline->sums->maximum + tile->row;
+    const __m512 before = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), rows, kept);
     const __m512 maxima = _mm512_max_ps(largest_of_rows(largest), before);
     _mm512_mask_storeu_ps(kept, rows, maxima);
     _mm512_storeu_ps(tile->maxima, maxima);
     _mm512_storeu_ps(tile->corrections, exp2_avx512(_mm512_sub_ps(before, maxima)));
-}
-
-/* Scores of 64 tokens of a row become weights: bf16 in the scratch, sums by lane. */
-AVX512_INLINE void weigh_row(const struct tile *tile, uint32_t r, __m512 scores[BLOCK_PARTS])
-{
-    const uint32_t row = tile->row + r;
-    const __m512 maximum = _mm512_set1_ps(tile->maxima[r]);
-    UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) scores[i] =
-        exp2_avx512(_mm512_sub_ps(scores[i], maximum));
-    uint16_t *weights = tile->weights + (size_t)row * ATTENTION_BLOCK;
-    _mm512_storeu_si512(weights, (__m512i)_mm512_cvtne2ps_pbh(scores[1], scores[0]));
-    _mm512_storeu_si512(weights + 32, (__m512i)_mm512_cvtne2ps_pbh(scores[3], scores[2]));
-    float *lanes = tile->sums->lanes + (size_t)row * LANE_COUNT;
-    const __m512 sum =
-        _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(scores[0], scores[1]), scores[2]), scores[3]);
-    _mm512_storeu_ps(
-        lanes, _mm512_fmadd_ps(_mm512_loadu_ps(lanes), _mm512_set1_ps(tile->corrections[r]), sum));
 }
 
 /* Bit t: the row sees token t of the block. */
@@ -144,21 +128,45 @@ AVX512_INLINE uint64_t seen_mask(const struct tile *tile, uint32_t row)
     return (UINT64_MAX >> (ATTENTION_BLOCK - seen.to)) & (UINT64_MAX << seen.from);
 }
 
-AVX512_INLINE void score_tile(struct tile *tile, const uint32_t count, const bool whole)
+/* The soft cap, -infinity where a row does not see, and the maxima, for scores in memory. */
+__attribute__((noinline)) static void mask_tile(const struct pipeline *pipeline, struct tile *tile)
 {
-    const uint32_t padded = tile->rows->padded_dim;
-    const uint16_t *q = tile->q + (size_t)tile->row * 2;
-    const struct block_parts *parts = tile->parts;
-    const struct block_parts *ahead = tile->ahead;
-    const size_t ahead_line = (size_t)64 >> tile->ahead_shift;
+    const struct attention_task *task = tile->rows->task;
+    const struct attention_cap cap = attention_cap_base2(task);
+    const __m512 lowest = _mm512_set1_ps(-INFINITY);
+    __m512 largest[8];
+    for (uint32_t r = 0; r < 8; r++)
+        largest[r] = lowest;
+    for (uint32_t r = 0; r < tile->count; r++) {
+        const uint64_t seen = seen_mask(tile, tile->row + r);
+        for (uint32_t i = 0; i < BLOCK_PARTS; i++) {
+            float *at = tile->scores[r] + (size_t)i * 16;
+            __m512 scores = _mm512_loadu_ps(at);
+            if (task->soft_cap != 0.0f)
+                scores = cap_avx512(&cap, scores);
+            scores = _mm512_mask_blend_ps((__mmask16)(seen >> (16 * i)), lowest, scores);
+            _mm512_storeu_ps(at, scores);
+            largest[r] = _mm512_max_ps(scores, largest[r]);
+        }
+    }
+    raise_maxima(pipeline, tile, largest);
+}
+
+/* The first step. */
+AVX512_INLINE void score_tile(const struct pipeline *pipeline, struct tile *tile,
+                              const uint32_t count)
+{
+    const uint32_t pairs = tile->rows->padded_dim / 2;
+    const uint16_t *q = pipeline->q + (size_t)tile->row * 2;
+    const size_t ahead_line = (size_t)64 >> pipeline->ahead_shift;
     __m512 scores[TILE_ROWS][BLOCK_PARTS];
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
         scores[r][i] = _mm512_setzero_ps();
-    for (size_t pair = 0, at = 0, at_ahead = 0; pair < padded / 2; pair++, at += 64) {
+    for (size_t pair = 0, at = 0, at_ahead = 0; pair < pairs; pair++, at += 64) {
         __m512 k[BLOCK_PARTS];
-        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] = load_pairs(parts->k[i] + at);
-        if (ahead) {
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(ahead->k[i] + at_ahead);
+        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] = load_pairs(tile->parts.k[i] + at);
+        if (tile->asks) {
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(tile->ahead.k[i] + at_ahead);
             at_ahead += ahead_line;
         }
         UNROLL for (uint32_t r = 0; r < count; r++)
@@ -167,37 +175,46 @@ AVX512_INLINE void score_tile(struct tile *tile, const uint32_t count, const boo
             UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) DOT_PAIRS(scores[r][i], k[i], both);
         }
     }
-    if (tile->rows->task->soft_cap != 0.0f) {
-        float kept[TILE_ROWS][ATTENTION_BLOCK];
-        UNROLL for (uint32_t r = 0; r < count; r++)
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
-                _mm512_storeu_ps(kept[r] + (size_t)i * 16, scores[r][i]);
-        cap_scores(tile->rows->task, kept[0], count * BLOCK_PARTS);
-        UNROLL for (uint32_t r = 0; r < count; r++)
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) scores[r][i] =
-                _mm512_loadu_ps(kept[r] + (size_t)i * 16);
+    UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
+        _mm512_storeu_ps(tile->scores[r] + (size_t)i * 16, scores[r][i]);
+    if (!tile->whole || tile->rows->task->soft_cap != 0.0f) {
+        mask_tile(pipeline, tile);
+        return;
     }
-    if (!whole) {
-        UNROLL for (uint32_t r = 0; r < count; r++)
-        {
-            const uint64_t seen = seen_mask(tile, tile->row + r);
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) scores[r][i] = _mm512_mask_blend_ps(
-                (__mmask16)(seen >> (16 * i)), _mm512_set1_ps(-INFINITY), scores[r][i]);
-        }
+    __m512 largest[8];
+    UNROLL for (uint32_t r = 0; r < 8; r++) largest[r] = _mm512_set1_ps(-INFINITY);
+    UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
+        largest[r] =
+            _mm512_max_ps(scores[r][i], largest[r]); /* drops a NaN, which the weights keep */
+    raise_maxima(pipeline, tile, largest);
+}
+
+/* The second step: scores become weights in bf16, and sums of them by lane. */
+AVX512_INLINE void weigh_tile(const struct pipeline *pipeline, struct tile *tile)
+{
+    for (uint32_t r = 0; r < tile->count; r++) {
+        const __m512 maximum = _mm512_set1_ps(tile->maxima[r]);
+        __m512 w[BLOCK_PARTS];
+        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) w[i] =
+            exp2_avx512(_mm512_sub_ps(_mm512_loadu_ps(tile->scores[r] + (size_t)i * 16), maximum));
+        _mm512_storeu_si512(tile->weights[r], (__m512i)_mm512_cvtne2ps_pbh(w[1], w[0]));
+        _mm512_storeu_si512(tile->weights[r] + 32, (__m512i)_mm512_cvtne2ps_pbh(w[3], w[2]));
+        float *lanes = pipeline->sums->lanes + (size_t)(tile->row + r) * LANE_COUNT;
+        const __m512 sum = _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(w[0], w[1]), w[2]), w[3]);
+        _mm512_storeu_ps(lanes, _mm512_fmadd_ps(_mm512_loadu_ps(lanes),
+                                                _mm512_set1_ps(tile->corrections[r]), sum));
     }
-    raise_maxima(tile, count, scores);
-    UNROLL for (uint32_t r = 0; r < count; r++) weigh_row(tile, r, scores[r]);
 }
 
 /* values = values * correction + weights * V for the pairs [from, to) and 16 * vectors dims. */
-AVX512_INLINE void add_values(struct tile *tile, const uint32_t count, const uint32_t vectors,
-                              uint32_t dim, uint32_t from, uint32_t to)
+AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile *tile,
+                              const uint32_t count, const uint32_t vectors, uint32_t dim,
+                              uint32_t from, uint32_t to)
 {
     enum { PART_PAIRS = KV_BLOCK_TOKENS / 2 };
-    const size_t ahead_line = (size_t)64 >> tile->ahead_shift;
+    const size_t ahead_line = (size_t)64 >> pipeline->ahead_shift;
     const uint32_t padded = tile->rows->padded_dim;
-    const uint16_t *weights = tile->weights + (size_t)tile->row * ATTENTION_BLOCK;
-    float *values = tile->sums->values + (size_t)tile->row * padded + dim;
+    float *values = pipeline->sums->values + (size_t)tile->row * padded + dim;
     __m512 sums[TILE_ROWS][DIM_VECTORS];
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < vectors; i++)
         sums[r][i] = _mm512_mul_ps(_mm512_loadu_ps(values + r * padded + (size_t)i * 16),
@@ -205,9 +222,9 @@ AVX512_INLINE void add_values(struct tile *tile, const uint32_t count, const uin
     for (uint32_t first = from; first < to;) {
         const uint32_t part = first / PART_PAIRS;
         const size_t at = ((size_t)(first % PART_PAIRS) * padded + dim) * 4;
-        const uint8_t *at_v = tile->parts->v[part] + at;
+        const uint8_t *at_v = tile->parts.v[part] + at;
         const uint8_t *at_ahead =
-            tile->ahead ? tile->ahead->v[part] + (at >> tile->ahead_shift) : NULL;
+            tile->asks ? tile->ahead.v[part] + (at >> pipeline->ahead_shift) : NULL;
         const uint32_t end = (part + 1) * PART_PAIRS < to ? (part + 1) * PART_PAIRS : to;
         for (uint32_t pair = first; pair < end; pair++, at_v += (size_t)padded * 4) {
             __m512 v[DIM_VECTORS];
@@ -218,7 +235,7 @@ AVX512_INLINE void add_values(struct tile *tile, const uint32_t count, const uin
             }
             UNROLL for (uint32_t r = 0; r < count; r++)
             {
-                const __m512 weight = broadcast_pair(weights + r * ATTENTION_BLOCK + pair * 2);
+                const __m512 weight = broadcast_pair(tile->weights[r] + pair * 2);
                 UNROLL for (uint32_t i = 0; i < vectors; i++) DOT_PAIRS(sums[r][i], v[i], weight);
             }
         }
@@ -230,86 +247,135 @@ AVX512_INLINE void add_values(struct tile *tile, const uint32_t count, const uin
 
 /* The pairs [pair, end) of one row, not all tokens of which it sees. Those that it does not see
  * count as zero, whatever stands in the page. */
-AVX512_INLINE void add_edge(const struct tile *tile, uint32_t row, uint32_t pair, uint32_t end)
+AVX512_INLINE void add_edge(const struct pipeline *pipeline, const struct tile *tile, uint32_t r,
+                            uint32_t pair, uint32_t end)
 {
     const uint32_t padded = tile->rows->padded_dim;
-    const uint16_t *weights = tile->weights + (size_t)row * ATTENTION_BLOCK;
-    const uint64_t mask = seen_mask(tile, row);
+    const uint64_t mask = seen_mask(tile, tile->row + r);
+    float *values = pipeline->sums->values + (size_t)(tile->row + r) * padded;
     for (; pair < end; pair++) {
         const uint32_t token = pair * 2;
-        const uint8_t *from = tile->parts->v[token / KV_BLOCK_TOKENS] +
+        const uint8_t *from = tile->parts.v[token / KV_BLOCK_TOKENS] +
                               (size_t)(token % KV_BLOCK_TOKENS / 2) * padded * 4;
         const uint64_t both = mask >> token & 3;
         const __m512i seen =
             _mm512_set1_epi32((int)((both & 1 ? 0xffffu : 0) | (both & 2 ? 0xffff0000u : 0)));
-        const __m512 weight = broadcast_pair(weights + token);
+        const __m512 weight = broadcast_pair(tile->weights[r] + token);
         for (size_t dim = 0; dim < padded; dim += 16) {
-            float *at = tile->sums->values + (size_t)row * padded + dim;
             const __m512 v =
                 _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(from + dim * 4), seen));
-            __m512 sum = _mm512_loadu_ps(at);
+            __m512 sum = _mm512_loadu_ps(values + dim);
             DOT_PAIRS(sum, v, weight);
-            _mm512_storeu_ps(at, sum);
+            _mm512_storeu_ps(values + dim, sum);
         }
     }
 }
 
-AVX512_INLINE void correct_row(const struct tile *tile, uint32_t r)
+AVX512_INLINE void correct_row(const struct pipeline *pipeline, const struct tile *tile, uint32_t r)
 {
     const uint32_t padded = tile->rows->padded_dim;
-    float *values = tile->sums->values + (size_t)(tile->row + r) * padded;
+    float *values = pipeline->sums->values + (size_t)(tile->row + r) * padded;
     for (size_t dim = 0; dim < padded; dim += 16)
         _mm512_storeu_ps(values + dim, _mm512_mul_ps(_mm512_loadu_ps(values + dim),
                                                      _mm512_set1_ps(tile->corrections[r])));
 }
 
-AVX512_INLINE void add_tile(struct tile *tile, const uint32_t count, uint32_t from, uint32_t to)
+AVX512_INLINE void add_pairs(const struct pipeline *pipeline, const struct tile *tile,
+                             const uint32_t count, uint32_t from, uint32_t to)
 {
     const uint32_t padded = tile->rows->padded_dim;
     uint32_t dim = 0;
     for (; dim + 64 <= padded; dim += 64)
-        add_values(tile, count, 4, dim, from, to);
-    for (; dim < padded; dim += 16)
-        add_values(tile, count, 1, dim, from, to);
+        add_values(pipeline, tile, count, 4, dim, from, to);
+    if (dim + 32 <= padded) {
+        add_values(pipeline, tile, count, 2, dim, from, to);
+        dim += 32;
+    }
+    if (dim < padded)
+        add_values(pipeline, tile, count, 1, dim, from, to);
 }
 
-/* A tile that does not see the whole block: for every row its pairs before those that all rows see
- * whole, then those, then the rest. */
-AVX512_INLINE void attend_edges(struct tile *tile, const uint32_t count)
+/* The third step. Where rows do not see the whole block: for every row its pairs before those that
+ * all rows see whole, then those, then the rest. */
+AVX512_INLINE void add_tile(const struct pipeline *pipeline, struct tile *tile,
+                            const uint32_t count)
 {
-    const uint32_t last = tile->row + count - 1;
-    const uint32_t from = (seen_in_block(tile->rows, last, tile->first).from + 1) / 2;
-    uint32_t to = seen_in_block(tile->rows, tile->row, tile->first).to / 2;
-    to = to < from ? from : to;
-    score_tile(tile, count, false);
+    const struct block_span top = seen_in_block(tile->rows, tile->row, tile->first);
+    const struct block_span bottom = seen_in_block(tile->rows, tile->row + count - 1, tile->first);
+    const uint32_t from = (bottom.from + 1) / 2;
+    const uint32_t to = top.to / 2 < from ? from : top.to / 2;
     for (uint32_t r = 0; from > 0 && r < count; r++) {
         const struct block_span seen = seen_in_block(tile->rows, tile->row + r, tile->first);
         const uint32_t end = (seen.to + 1) / 2;
-        correct_row(tile, r);
+        correct_row(pipeline, tile, r);
         tile->corrections[r] = 1.0f;
-        add_edge(tile, tile->row + r, seen.from / 2, end < from ? end : from);
+        add_edge(pipeline, tile, r, seen.from / 2, end < from ? end : from);
     }
-    add_tile(tile, count, from, to);
-    for (uint32_t r = 0; r < count; r++) {
+    add_pairs(pipeline, tile, count, from, to);
+    for (uint32_t r = 0; !tile->whole && r < count; r++) {
         const struct block_span seen = seen_in_block(tile->rows, tile->row + r, tile->first);
-        add_edge(tile, tile->row + r, to, (seen.to + 1) / 2);
+        add_edge(pipeline, tile, r, to, (seen.to + 1) / 2);
     }
 }
 
-AVX512_INLINE void attend_whole(struct tile *tile, const uint32_t count)
+/* A step with the number of rows as a constant. */
+#define BY_COUNT(step, pipeline, tile)                                                             \
+    switch ((tile)->count) {                                                                       \
+    case 6:                                                                                        \
+        step(pipeline, tile, 6);                                                                   \
+        break;                                                                                     \
+    case 5:                                                                                        \
+        step(pipeline, tile, 5);                                                                   \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        step(pipeline, tile, 4);                                                                   \
+        break;                                                                                     \
+    case 3:                                                                                        \
+        step(pipeline, tile, 3);                                                                   \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        step(pipeline, tile, 2);                                                                   \
+        break;                                                                                     \
+    default:                                                                                       \
+        step(pipeline, tile, 1);                                                                   \
+        break;                                                                                     \
+    }
+
+/* The tile begun `age` tiles before the newest. */
+AVX512_INLINE struct tile *tile_of_age(struct pipeline *pipeline, uint32_t age)
 {
-    score_tile(tile, count, true);
-    add_tile(tile, count, 0, ATTENTION_BLOCK / 2);
+    return &pipeline->tiles[(pipeline->begun - 1 - age) % STEPS];
 }
 
-AVX512_INLINE void attend_tile(struct tile *tile, const uint32_t count)
+/* The newest tile takes its first step, those before it their second and third. */
+static void pipeline_step(struct pipeline *pipeline)
 {
-    const struct block_span first = seen_in_block(tile->rows, tile->row, tile->first);
-    const struct block_span last = seen_in_block(tile->rows, tile->row + count - 1, tile->first);
-    if (first.to == ATTENTION_BLOCK && last.from == 0)
-        attend_whole(tile, count);
-    else
-        attend_edges(tile, count);
+    struct tile *newest = tile_of_age(pipeline, 0);
+    BY_COUNT(score_tile, pipeline, newest)
+    if (pipeline->begun > 1)
+        weigh_tile(pipeline, tile_of_age(pipeline, 1));
+    if (pipeline->begun > 2) {
+        struct tile *oldest = tile_of_age(pipeline, 2);
+        BY_COUNT(add_tile, pipeline, oldest)
+    }
+}
+
+/* All that was begun takes its last steps. */
+static void pipeline_settle(struct pipeline *pipeline)
+{
+    if (pipeline->begun == 0)
+        return;
+    weigh_tile(pipeline, tile_of_age(pipeline, 0));
+    for (uint32_t age = pipeline->begun > 1 ? 2 : 1; age-- > 0;) {
+        struct tile *tile = tile_of_age(pipeline, age);
+        BY_COUNT(add_tile, pipeline, tile)
+    }
+    pipeline->begun = 0;
+}
+
+static void settle(const struct attention_space *space)
+{
+    pipeline_settle(space->under_way);
 }
 
 /* 32 values of int8 as bf16(scale * q). */
@@ -363,63 +429,50 @@ static void block_widen(const struct attention_rows *rows, const struct attentio
     }
 }
 
-static void attend_tile_of(struct tile *tile, uint32_t count)
+/* Where the rows' next block stands; false if there is none. */
+static bool find_ahead(const struct attention_rows *rows, uint32_t first, struct block_parts *ahead)
 {
-    switch (count) {
-    case 6:
-        attend_tile(tile, 6);
-        break;
-    case 5:
-        attend_tile(tile, 5);
-        break;
-    case 4:
-        attend_tile(tile, 4);
-        break;
-    case 3:
-        attend_tile(tile, 3);
-        break;
-    case 2:
-        attend_tile(tile, 2);
-        break;
-    default:
-        attend_tile(tile, 1);
-        break;
-    }
+    const struct row_range all = {0, rows->task->row_count};
+    const uint32_t next = first + ATTENTION_BLOCK;
+    if (rows->visible[all.end - 1] <= next)
+        return false;
+    block_parts_find(rows->task, next, seen_by_range(rows, all, next), ahead);
+    return true;
 }
 
 /* The rows of the range in tiles of 6 or fewer, shared out evenly. */
 static void attend_block(const struct attention_rows *rows, const struct attention_space *space,
                          struct row_range range, uint32_t first, const struct attention_sums *sums)
 {
-    const struct attention_task *task = rows->task;
-    const uint32_t longest = rows->visible[task->row_count - 1];
+    struct pipeline *pipeline = space->under_way;
     const struct block_span seen = seen_by_range(rows, range, first);
     struct block_parts parts;
-    struct block_parts ahead;
-    struct tile tile = {.rows = rows,
-                        .row = range.first,
-                        .q = space->q,
-                        .weights = (uint16_t *)(void *)space->scores,
-                        .parts = &parts,
-                        .ahead_shift = task->kv->dtype == KV_I8,
-                        .sums = sums,
-                        .first = first};
-    if (task->kv->dtype == KV_I8)
+    struct block_parts ahead = {0};
+    bool asks = find_ahead(rows, first, &ahead);
+    pipeline->sums = sums;
+    if (rows->task->kv->dtype == KV_I8) {
+        pipeline_settle(pipeline); /* it reads what is overwritten here */
         block_widen(rows, space, first, seen, &parts);
-    else
-        block_parts_find(task, first, seen, &parts);
-    if (longest - first > ATTENTION_BLOCK) {
-        const uint32_t next = first + ATTENTION_BLOCK;
-        const uint32_t left = longest - next;
-        const struct block_span any = {.to = left < ATTENTION_BLOCK ? left : ATTENTION_BLOCK};
-        block_parts_find(task, next, any, &ahead);
-        tile.ahead = &ahead;
+    } else {
+        block_parts_find(rows->task, first, seen, &parts);
     }
-    for (uint32_t left = (range.end - range.first + TILE_ROWS - 1) / TILE_ROWS; left > 0; left--) {
-        const uint32_t count = (range.end - tile.row + left - 1) / left;
-        attend_tile_of(&tile, count);
-        tile.ahead = NULL;
-        tile.row += count;
+    uint32_t row = range.first;
+    for (uint32_t left = (range.end - row + TILE_ROWS - 1) / TILE_ROWS; left > 0; left--) {
+        const uint32_t count = (range.end - row + left - 1) / left;
+        const struct block_span top = seen_in_block(rows, row, first);
+        const struct block_span bottom = seen_in_block(rows, row + count - 1, first);
+        struct tile *tile = &pipeline->tiles[pipeline->begun++ % STEPS];
+        tile->rows = rows;
+        tile->row = row;
+        tile->count = count;
+        tile->first = first;
+        tile->whole = top.to == ATTENTION_BLOCK && bottom.from == 0;
+        tile->asks = asks;
+        tile->parts = parts;
+        tile->ahead = ahead;
+        pipeline_step(pipeline);
+        asks = false;
+        row += count;
     }
 }
 
@@ -446,9 +499,14 @@ __attribute__((noinline)) static void attend(const struct attention_task *task)
 {
     struct attention_rows rows;
     attention_rows_find(&rows, task);
-    const struct attention_space space = attention_space_place(task, rows.padded_dim);
+    struct attention_space space = attention_space_place(task, rows.padded_dim);
+    struct pipeline pipeline;
+    pipeline.q = space.q;
+    pipeline.ahead_shift = task->kv->dtype == KV_I8;
+    pipeline.begun = 0;
+    space.under_way = &pipeline;
     scale_queries(&rows, space.q);
-    attention_walk(&rows, &space, attend_block);
+    attention_walk(&rows, &space, attend_block, settle);
 }
 
 void attention_bf16__avx512bf16_6x64(const struct attention_task *task)

@@ -123,6 +123,7 @@ struct attention_space {
     /* int8: blocks of bf16, [part][16 * padded_dim] */
     uint16_t *widened_k, *widened_v;
     struct attention_sums whole, part;
+    void *under_way; /* the variant's own */
 };
 enum { SUMS_ROW_EXTRA = LANE_COUNT + 2 }; /* of 24 rows: a whole number of cache lines */
 ATTENTION_INLINE struct attention_sums attention_sums_place(float *at, uint32_t padded_dim)
