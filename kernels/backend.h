@@ -180,6 +180,20 @@ struct rope_args {
     enum rope_pairing pairing;
 };
 
+/* rope of q and of k, then kv_write: the same bits in one pass over the rows. q is turned in place;
+ * k stays as it is, turned keys stand in the pages only. */
+struct rope_kv_args {
+    device_ptr q;        /* [T][H][D] */
+    device_ptr k, v;     /* [T][K][D] */
+    device_ptr cos, sin; /* [T][rotary / 2] */
+    uint32_t heads;      /* H */
+    uint32_t rotary;     /* leading dims that turn, <= D, even */
+    enum rope_pairing pairing;
+    struct kv_view kv;
+    const struct batch_sequence *sequences;
+    uint32_t sequence_count;
+};
+
 struct backend;
 
 struct backend_ops {
@@ -214,6 +228,7 @@ struct backend_ops {
     /* Writes k, v [T][K][D] of every row to its page. All pages must be this caller's to write. */
     void (*kv_write)(struct backend *, device_ptr k, device_ptr v, const struct kv_view *kv,
                      const struct batch_sequence *sequences, uint32_t sequence_count);
+    void (*rope_kv_write)(struct backend *, const struct rope_kv_args *);
     /* Causal: row i of a sequence sees positions up to position + i, all read from the pages. */
     void (*attention)(struct backend *, const struct attention_args *);
     /* out[T][width] = silu(gate) * up; out may be gate. */

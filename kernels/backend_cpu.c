@@ -18,6 +18,7 @@ static void cpu_destroy(struct backend *backend)
     memory_release(cpu->top_buffers);
     memory_release(cpu->top_lists);
     memory_release(cpu->top_held);
+    memory_release(cpu->key_buffers);
     memory_release(cpu->attention_scratch);
     memory_release(cpu->attention_partials);
     free(cpu->attention_left);
@@ -44,6 +45,7 @@ static const struct backend_ops CPU_OPS = {
     .feed_forward = cpu_feed_forward,
     .rope = cpu_rope,
     .kv_write = cpu_kv_write,
+    .rope_kv_write = cpu_rope_kv_write,
     .attention = cpu_attention,
     .swiglu = cpu_swiglu,
     .gather_rows = cpu_gather_rows,
@@ -144,13 +146,16 @@ static bool allocate_attention(struct backend_cpu *cpu, size_t *bytes)
     cpu->attention_split_items = SPLIT_ITEMS_PER_MEMBER * members;
     const size_t partial_bytes = (size_t)cpu->attention_split_items * cpu->attention_segments *
                                  attention_partial_bytes(limits->head_dim);
+    cpu->key_buffer_floats = (size_t)KEY_BUFFER_ROWS * limits->kv_heads * limits->head_dim;
+    cpu->key_buffers = memory_allocate(members * cpu->key_buffer_floats * sizeof(float));
     cpu->attention_scratch = memory_allocate(cpu->attention_scratch_bytes * members);
     cpu->attention_partials = memory_allocate(partial_bytes);
     cpu->attention_left = calloc(cpu->attention_split_items, sizeof(*cpu->attention_left));
     cpu->attention_starts = calloc(limits->rows, sizeof(*cpu->attention_starts));
-    *bytes += cpu->attention_scratch_bytes * members + partial_bytes;
-    return cpu->attention_scratch && cpu->attention_partials && cpu->attention_left &&
-           cpu->attention_starts;
+    *bytes += cpu->attention_scratch_bytes * members + partial_bytes +
+              members * cpu->key_buffer_floats * sizeof(float);
+    return cpu->key_buffers && cpu->attention_scratch && cpu->attention_partials &&
+           cpu->attention_left && cpu->attention_starts;
 }
 
 static enum status allocate_scratch(struct backend_cpu *cpu, struct error *error)

@@ -1,4 +1,4 @@
-/* Attention and the writing of K and V. Attention is cut in items of up to ATTENTION_TILE_ROWS
+/* Attention, cut in items of up to ATTENTION_TILE_ROWS
  * query rows of one key/value head; members take the next item when they are done, the expensive
  * ones (late positions) of a sequence first. Where long sequences make too few items for the team,
  * an item is cut in ranges of segments, and whoever finishes its last range merges them. Who
@@ -163,18 +163,10 @@ static void cut_items(struct attention_job *job)
     }
 }
 
-static void check_view(const struct backend_cpu *cpu, const struct kv_view *kv)
-{
-    CHECK(kv->dtype < KV_DTYPE_COUNT);
-    CHECK(kv->page_tokens > 0 && kv->page_tokens % KV_BLOCK_TOKENS == 0);
-    CHECK(kv->page_bytes >= kv_page_bytes(kv->dtype, kv->page_tokens, kv->kv_heads, kv->head_dim));
-    CHECK(kv->kv_heads > 0 && kv->head_dim > 0 && kv->head_dim <= cpu->limits.head_dim);
-}
-
 void cpu_attention(struct backend *backend, const struct attention_args *args)
 {
     struct backend_cpu *cpu = backend_cpu_of(backend);
-    check_view(cpu, &args->kv);
+    kv_view_check(cpu, &args->kv);
     CHECK(args->heads % args->kv.kv_heads == 0);
     CHECK(args->sequence_count <= cpu->limits.rows);
     struct attention_job job = {.cpu = cpu, .args = args};
@@ -193,56 +185,4 @@ void cpu_attention(struct backend *backend, const struct attention_args *args)
         return;
     }
     team_share(cpu->team, attention_piece, &job, job.piece_count);
-}
-
-struct kv_write_job {
-    kv_write_kernel *kernel;
-    const float *k, *v;
-    const struct kv_view *kv;
-    const struct batch_sequence *sequences;
-    uint32_t sequence_count;
-};
-
-/* Counts rows along the sequences and writes those in [first, end). */
-static void kv_write_rows(void *arg, size_t first, size_t end)
-{
-    const struct kv_write_job *job = arg;
-    const size_t width = (size_t)job->kv->kv_heads * job->kv->head_dim;
-    size_t seen = 0;
-    for (uint32_t s = 0; s < job->sequence_count && seen < end; s++) {
-        const struct batch_sequence *sequence = &job->sequences[s];
-        const size_t from = first > seen ? first - seen : 0;
-        const size_t to = end - seen < sequence->row_count ? end - seen : sequence->row_count;
-        if (from < to) {
-            const size_t row = sequence->first_row + from;
-            job->kernel(&(struct kv_write_task){.k = job->k + row * width,
-                                                .v = job->v + row * width,
-                                                .kv = job->kv,
-                                                .slots = sequence->slots,
-                                                .position = sequence->position + (uint32_t)from,
-                                                .rows = (uint32_t)(to - from)});
-        }
-        seen += sequence->row_count;
-    }
-}
-
-void cpu_kv_write(struct backend *backend, device_ptr k, device_ptr v, const struct kv_view *kv,
-                  const struct batch_sequence *sequences, uint32_t sequence_count)
-{
-    struct backend_cpu *cpu = backend_cpu_of(backend);
-    check_view(cpu, kv);
-    struct kv_write_job job = {
-        .kernel = kv->dtype == KV_F32    ? cpu->kernels.kv_write_f32
-                  : kv->dtype == KV_BF16 ? cpu->kernels.kv_write_bf16
-                                         : cpu->kernels.kv_write_i8,
-        .k = device_floats(k),
-        .v = device_floats(v),
-        .kv = kv,
-        .sequences = sequences,
-        .sequence_count = sequence_count,
-    };
-    size_t rows = 0;
-    for (uint32_t s = 0; s < sequence_count; s++)
-        rows += sequences[s].row_count;
-    backend_cpu_run_rows(cpu, rows, 2 * rows * kv->kv_heads * kv->head_dim, kv_write_rows, &job);
 }

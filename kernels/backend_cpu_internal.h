@@ -37,6 +37,9 @@ struct backend_cpu {
     float *top_buffers;          /* [member] of top_buffer_bytes() */
     struct top_entry *top_lists; /* [member][limits.rows][PROJECT_TOP_MAX] */
     uint32_t *top_held;          /* [member][limits.rows] entries of a list */
+    /* Of every member: keys of a few rows between their rotation and their page. */
+    float *key_buffers;
+    size_t key_buffer_floats; /* of one member */
     /* attention_scratch_bytes() for every member of the team. */
     uint8_t *attention_scratch;
     size_t attention_scratch_bytes;           /* of one member */
@@ -97,8 +100,10 @@ static inline bool products_worth_team(enum activation_form form, size_t product
     return products >= (form == FORM_I8 ? TEAM_PRODUCTS_INT : TEAM_PRODUCTS_FLOAT);
 }
 
+enum { KEY_BUFFER_ROWS = 8 };
+
 /* Runs function over [0, rows): in pieces on the team if `elements` are worth it. */
-typedef void rows_function(void *arg, size_t first, size_t end);
+typedef void rows_function(void *arg, uint32_t member, size_t first, size_t end);
 void backend_cpu_run_rows(struct backend_cpu *cpu, size_t rows, size_t elements,
                           rows_function *function, void *arg);
 
@@ -168,9 +173,13 @@ enum { TOP_BLOCK_ROWS = 32 };
 size_t top_buffer_bytes(void);
 void cpu_project_top(struct backend *backend, const struct project_top_args *args);
 
-/* backend_cpu_attention.c */
+/* backend_cpu_kv.c */
+void kv_view_check(const struct backend_cpu *cpu, const struct kv_view *kv);
 void cpu_kv_write(struct backend *backend, device_ptr k, device_ptr v, const struct kv_view *kv,
                   const struct batch_sequence *sequences, uint32_t sequence_count);
+void cpu_rope_kv_write(struct backend *backend, const struct rope_kv_args *args);
+
+/* backend_cpu_attention.c */
 void cpu_attention(struct backend *backend, const struct attention_args *args);
 
 #endif

@@ -17,7 +17,8 @@ static void run_piece(void *arg, uint32_t member, uint32_t piece)
     const struct rows_job *job = arg;
     const size_t first = piece * job->piece_rows;
     const size_t left = job->rows - first;
-    job->function(job->arg, first, first + (left < job->piece_rows ? left : job->piece_rows));
+    job->function(job->arg, member, first,
+                  first + (left < job->piece_rows ? left : job->piece_rows));
 }
 
 void backend_cpu_run_rows(struct backend_cpu *cpu, size_t rows, size_t elements,
@@ -27,7 +28,7 @@ void backend_cpu_run_rows(struct backend_cpu *cpu, size_t rows, size_t elements,
     if (rows == 0)
         return;
     if (rows == 1 || elements < TEAM_ELEMENTS || team_count(cpu->team) == 1) {
-        function(arg, 0, rows);
+        function(arg, 0, 0, rows);
         return;
     }
     struct rows_job job = {
@@ -45,7 +46,7 @@ struct embed_job {
     struct embed_task task;
 };
 
-static void embed_rows(void *arg, size_t first, size_t end)
+static void embed_rows(void *arg, uint32_t member, size_t first, size_t end)
 {
     const struct embed_job *job = arg;
     struct embed_task task = job->task;
@@ -97,7 +98,7 @@ struct rms_norm_job {
     struct rms_norm_task task;
 };
 
-static void rms_norm_rows(void *arg, size_t first, size_t end)
+static void rms_norm_rows(void *arg, uint32_t member, size_t first, size_t end)
 {
     const struct rms_norm_job *job = arg;
     struct rms_norm_task task = job->task;
@@ -128,7 +129,7 @@ struct rope_job {
     struct rope_task task;
 };
 
-static void rope_rows(void *arg, size_t first, size_t end)
+static void rope_rows(void *arg, uint32_t member, size_t first, size_t end)
 {
     const struct rope_job *job = arg;
     struct rope_task task = job->task;
@@ -162,7 +163,7 @@ struct swiglu_job {
     struct swiglu_task task; /* count: of one row */
 };
 
-static void swiglu_rows(void *arg, size_t first, size_t end)
+static void swiglu_rows(void *arg, uint32_t member, size_t first, size_t end)
 {
     const struct swiglu_job *job = arg;
     struct swiglu_task task = job->task;

@@ -295,19 +295,6 @@ static void matmul_add(struct forward *f, const struct weight *weight, device_pt
             .weight = weight, .x = x, .out = out, .bias = bias, .accumulate = true, .rows = rows});
 }
 
-static void rotate(struct forward *f, device_ptr x, uint32_t heads)
-{
-    f->backend->ops->rope(f->backend,
-                          &(struct rope_args){.x = x,
-                                              .cos = f->cos,
-                                              .sin = f->sin,
-                                              .rows = f->all.rows,
-                                              .heads = heads,
-                                              .head_dim = f->config->head_dim,
-                                              .rotary = f->config->rotary,
-                                              .pairing = f->config->architecture->rope_pairing});
-}
-
 /* Queries, keys and values of all rows; keys and values go to their pages. */
 static void project(struct forward *f, const struct layer_weights *layer, const struct kv_view *kv)
 {
@@ -321,9 +308,17 @@ static void project(struct forward *f, const struct layer_weights *layer, const 
     normed_products(f, f->all.hidden, layer->attention_norm, outputs, ARRAY_COUNT(outputs),
                     f->all.rows);
     part_done(f, FORWARD_QKV);
-    rotate(f, f->all.queries, c->heads);
-    rotate(f, f->keys, c->kv_heads);
-    ops->kv_write(f->backend, f->keys, f->values, kv, f->all.sequences, f->all.count);
+    ops->rope_kv_write(f->backend, &(struct rope_kv_args){.q = f->all.queries,
+                                                          .k = f->keys,
+                                                          .v = f->values,
+                                                          .cos = f->cos,
+                                                          .sin = f->sin,
+                                                          .heads = c->heads,
+                                                          .rotary = c->rotary,
+                                                          .pairing = c->architecture->rope_pairing,
+                                                          .kv = *kv,
+                                                          .sequences = f->all.sequences,
+                                                          .sequence_count = f->all.count});
     part_done(f, FORWARD_ROWS);
 }
 

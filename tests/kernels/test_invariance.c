@@ -462,3 +462,80 @@ Test(invariance, page_bytes)
         fixture_close(&three);
     }
 }
+
+enum { TURNED_ROWS = 50, TURNED_HEADS = 4, TURNED_KV_HEADS = 2, TURNED_DIM = 20 };
+
+/* Rows of two sequences, q in place; by steps or in one pass. */
+static void turn(struct fixture *fixture, bool joined, enum rope_pairing pairing,
+                 const struct fixture_sequence *sequence, float *q)
+{
+    enum { ROTARY = 12 };
+    const struct backend_ops *ops = fixture->backend->ops;
+    float *k = malloc((size_t)TURNED_ROWS * TURNED_KV_HEADS * TURNED_DIM * sizeof(float));
+    float *angles = random_floats(90, (size_t)TURNED_ROWS * ROTARY);
+    memcpy(k, sequence->k, (size_t)TURNED_ROWS * TURNED_KV_HEADS * TURNED_DIM * sizeof(float));
+    /* The second sequence's rows come first, and its pages follow the first one's. */
+    const struct batch_sequence batch[] = {
+        {.first_row = 13, .row_count = 37, .position = 5, .slots = sequence->slots},
+        {.first_row = 0, .row_count = 13, .position = 64, .slots = sequence->slots + 1},
+    };
+    struct rope_args rope = {.x = on_device(q),
+                             .cos = on_device(angles),
+                             .sin = on_device(angles + TURNED_ROWS * ROTARY / 2),
+                             .rows = TURNED_ROWS,
+                             .heads = TURNED_HEADS,
+                             .head_dim = TURNED_DIM,
+                             .rotary = ROTARY,
+                             .pairing = pairing};
+    if (joined) {
+        ops->rope_kv_write(fixture->backend, &(struct rope_kv_args){.q = rope.x,
+                                                                    .k = on_device(k),
+                                                                    .v = on_device(sequence->v),
+                                                                    .cos = rope.cos,
+                                                                    .sin = rope.sin,
+                                                                    .heads = TURNED_HEADS,
+                                                                    .rotary = ROTARY,
+                                                                    .pairing = pairing,
+                                                                    .kv = sequence->view,
+                                                                    .sequences = batch,
+                                                                    .sequence_count = 2});
+    } else {
+        ops->rope(fixture->backend, &rope);
+        rope.x = on_device(k);
+        rope.heads = TURNED_KV_HEADS;
+        ops->rope(fixture->backend, &rope);
+        ops->kv_write(fixture->backend, on_device(k), on_device(sequence->v), &sequence->view,
+                      batch, 2);
+    }
+    free(k);
+    free(angles);
+}
+
+/* Rotation and writing in one pass give the pages and queries of the three steps. */
+Test(invariance, rotation_joined_with_writing)
+{
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        struct fixture one = fixture_open("ref", ACTIVATION_AUTO, 1);
+        struct fixture three = fixture_open(*isa, ACTIVATION_AUTO, 3);
+        for (int i = 0; i < 2 * KV_DTYPE_COUNT; i++) {
+            struct fixture_sequence steps;
+            struct fixture_sequence joined;
+            fixture_sequence_make(&steps, (enum kv_dtype)(i / 2), 200, TURNED_HEADS,
+                                  TURNED_KV_HEADS, TURNED_DIM, 3, 91);
+            fixture_sequence_make(&joined, (enum kv_dtype)(i / 2), 200, TURNED_HEADS,
+                                  TURNED_KV_HEADS, TURNED_DIM, 3, 91);
+            turn(&one, false, (enum rope_pairing)(i % 2), &steps, steps.q);
+            turn(&three, true, (enum rope_pairing)(i % 2), &joined, joined.q);
+            assert_same_bits(steps.q, joined.q, (size_t)TURNED_ROWS * TURNED_HEADS * TURNED_DIM,
+                             "queries", *isa, i);
+            for (uint32_t page = 0; page < 3; page++) {
+                const size_t at = steps.slots[page] * steps.view.page_bytes;
+                cr_assert_arr_eq(steps.pages + at, joined.pages + at, steps.view.page_bytes);
+            }
+            fixture_sequence_free(&steps);
+            fixture_sequence_free(&joined);
+        }
+        fixture_close(&one);
+        fixture_close(&three);
+    }
+}
