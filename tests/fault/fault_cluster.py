@@ -10,9 +10,8 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
-# pylint: disable=wrong-import-position
-from cluster import Cluster, tiny_model  # noqa: E402
-from processes import BATON, Events, all_stopped, run, wait_for  # noqa: E402
+from cluster import Cluster, tiny_model
+from processes import BATON, Events, all_stopped, run, wait_for
 
 LONG = bool(os.environ.get("BATON_TEST_LONG"))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -117,7 +116,7 @@ class FaultCluster:
             raise AssertionError(f"status {status}: {body}\n{self.cluster.words()}")
 
     def _stream(self, prompt, fields):
-        connection, response = self.client._send(  # pylint: disable=protected-access
+        connection, response = self.client._send(
             "POST", "/v1/completions", {"prompt": prompt, **fields, "stream": True}, None)
         if response.status != 200:
             body = json.loads(response.read())
