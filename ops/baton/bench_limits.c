@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -13,7 +14,12 @@ enum {
     CLASS_BITS_MIN = 16, /* the smallest amount of memory that is measured: 64 KiB */
     CLASS_COUNT = 24,
     CACHE_BYTES_GUESS = 32 << 20,
-    ALIGNMENT = 1 << 12,
+    HUGE_PAGE = 2 << 20,
+    /* What is called memory is this many times the last-level cache, within the second: of four
+     * times the cache a quarter could come from there. */
+    MEMORY_FACTOR = 16,
+    MEMORY_FACTOR_MIN = 4,
+    MEMORY_BYTES_MAX = 1 << 30,
     BUDGET_FACTOR = 4, /* a limit is measured for longer than what is held against it */
     ROUNDS = 1 << 17,  /* of arithmetic in one run: some hundred microseconds */
     /* Read in one run: enough that starting the team does not count, and short, so that some of the
@@ -153,9 +159,12 @@ static void memory_grow(struct bench_limits *limits, size_t bytes)
 {
     if (bytes <= limits->memory_bytes)
         return;
+    /* In large pages, as the weights are. */
+    const size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     free(limits->memory);
-    limits->memory = aligned_alloc(ALIGNMENT, bytes);
+    limits->memory = aligned_alloc(HUGE_PAGE, whole);
     CHECK(limits->memory != NULL);
+    (void)madvise(limits->memory, whole, MADV_HUGEPAGE); /* only advice */
     memset(limits->memory, 1, bytes);
     limits->memory_bytes = bytes;
 }
@@ -182,11 +191,21 @@ static double stream_measure(struct bench_limits *limits, size_t bytes)
     return best;
 }
 
+/* More is measured as this much. */
+static size_t memory_class_bytes(void)
+{
+    const size_t cache = bench_cache_bytes(), least = MEMORY_FACTOR_MIN * cache;
+    const size_t wanted = MEMORY_FACTOR * cache;
+    const size_t most = least > MEMORY_BYTES_MAX ? least : MEMORY_BYTES_MAX;
+    return wanted < most ? wanted : most;
+}
+
 double bench_limits_bandwidth(struct bench_limits *limits, size_t bytes)
 {
     uint32_t class = 0;
+    const size_t most = memory_class_bytes();
     while (class + 1 < CLASS_COUNT && (size_t)2 << (CLASS_BITS_MIN + class) <= bytes &&
-           (size_t)1 << (CLASS_BITS_MIN + class) <= 4 * bench_cache_bytes())
+           (size_t)1 << (CLASS_BITS_MIN + class) < most)
         class ++;
     if (limits->bandwidth[class] == 0)
         limits->bandwidth[class] = stream_measure(limits, (size_t)1 << (CLASS_BITS_MIN + class));

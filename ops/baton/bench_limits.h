@@ -26,7 +26,7 @@ double bench_limits_arithmetic(struct bench_limits *limits, enum peak_arithmetic
 /* The same on one thread. */
 double bench_limits_arithmetic_single(struct bench_limits *limits, enum peak_arithmetic arithmetic);
 /* Bytes per second when `bytes` are read over and over: a cache's speed if they fit one. Measured
- * for powers of two, the next smaller counts; from four times the last-level cache it is the
+ * for powers of two, the next smaller counts; of much more than the last-level cache it is the
  * memory's. */
 double bench_limits_bandwidth(struct bench_limits *limits, size_t bytes);
 /* Memory's own. */

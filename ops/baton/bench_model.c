@@ -162,6 +162,7 @@ static enum status report_run(const struct options *options, const struct counts
     if (options->load)
         model_report_load(&report, load);
     const enum status status = phases_run(options, prefill, decode, session, &report, error);
+    model_report_end(&report);
     bench_limits_destroy(report.limits);
     return status;
 }

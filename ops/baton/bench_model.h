@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/status.h"
 #include "ops/baton/bench_limits.h"
 #include "ops/baton/run_session.h"
@@ -47,9 +48,10 @@ struct phase_options {
 };
 
 struct phase_result {
-    double seconds;    /* median: of a whole prompt, or of one decode step */
-    uint32_t runs;     /* how many there were */
-    uint32_t profiled; /* prompts or steps that the profile covers, 0: none */
+    double seconds;               /* median: of a whole prompt, or of one decode step */
+    uint32_t runs;                /* how many there were */
+    struct model_profile counted; /* work only, of all runs */
+    uint32_t profiled;            /* prompts or steps that the profile covers, 0: none */
     struct model_profile profile;
 };
 
@@ -72,18 +74,26 @@ struct load_result {
 enum status bench_load(const struct model_options *options, struct team *team, uint32_t run_count,
                        struct load_result *out, struct error *error);
 
-enum bench_phase { PHASE_PREFILL, PHASE_DECODE };
+enum bench_phase { PHASE_PREFILL, PHASE_DECODE, PHASE_COUNT };
 struct model_report {
     struct bench_limits *limits;
     const struct session *session;
     uint32_t threads, context;
     const char *kv_dtype;
-    bool json, header_printed;
+    bool json;
+    /* What was reported last, in the same phase: the next is held against it. */
+    struct {
+        uint32_t count; /* 0: none */
+        double seconds, operations;
+    } last[PHASE_COUNT];
+    struct buffer shares; /* attention's, a line to close with */
 };
 void model_report_begin(struct model_report *report);
 void model_report_load(struct model_report *report, const struct load_result *result);
 /* count: tokens of the prompt, or sequences of the batch. */
 void model_report_phase(struct model_report *report, enum bench_phase phase, uint32_t count,
                         const struct phase_result *result);
+/* After the last phase. */
+void model_report_end(struct model_report *report);
 
 #endif

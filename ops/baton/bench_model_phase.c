@@ -33,19 +33,25 @@ static int32_t *tokens_draw(const struct session *session, uint32_t count)
     return tokens;
 }
 
+/* Where a profile stands, for calls whose work is to be counted and perhaps their parts timed. */
+struct accounting {
+    struct model_profile *profile; /* NULL: none of it */
+    bool timed;
+};
+
 static enum status forward(struct session *session, const struct forward_sequence *sequences,
-                           uint32_t count, struct model_profile *profile, struct error *error)
+                           uint32_t count, struct accounting accounting, struct error *error)
 {
     const float *logits;
-    if (profile != NULL)
-        model_profile_begin(profile, sequences, count);
-    return model_forward(session->model, sequences, count, profile != NULL ? &profile->hooks : NULL,
-                         &logits, error);
+    if (accounting.profile != NULL)
+        model_profile_begin(accounting.profile, sequences, count);
+    return model_forward(session->model, sequences, count,
+                         accounting.timed ? &accounting.profile->hooks : NULL, &logits, error);
 }
 
-/* A whole prompt; logits of its last token. profile may be NULL. */
+/* A whole prompt; logits of its last token. */
 static enum status feed(struct sequence *sequence, const int32_t *tokens, uint32_t count,
-                        struct model_profile *profile, struct error *error)
+                        struct accounting accounting, struct error *error)
 {
     const uint32_t chunk = sequence->session->chunk_tokens;
     uint32_t rows;
@@ -56,7 +62,7 @@ static enum status feed(struct sequence *sequence, const int32_t *tokens, uint32
                                               .position = done,
                                               .slots = sequence->slots,
                                               .logit_rows = done + rows == count};
-        TRY(forward(sequence->session, &part, 1, profile, error));
+        TRY(forward(sequence->session, &part, 1, accounting, error));
     }
     return STATUS_OK;
 }
@@ -69,14 +75,14 @@ static enum status prefill_runs(struct sequence *sequence, const int32_t *tokens
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < options->run_count && status == STATUS_OK; i++) {
         const uint64_t begin_ns = clock_now_ns(clock_monotonic());
-        status = feed(sequence, tokens, count, NULL, error);
+        status = feed(sequence, tokens, count, (struct accounting){&out->counted, false}, error);
         seconds[i] = seconds_since(begin_ns);
     }
     out->runs = options->run_count;
     out->seconds = bench_median(seconds, options->run_count);
     free(seconds);
     for (uint32_t i = 0; options->breakdown && i < options->run_count && status == STATUS_OK; i++) {
-        status = feed(sequence, tokens, count, &out->profile, error);
+        status = feed(sequence, tokens, count, (struct accounting){&out->profile, true}, error);
         out->profiled++;
     }
     return status;
@@ -89,6 +95,7 @@ enum status bench_prefill(struct session *session, enum kv_dtype kv_dtype, uint3
     struct sequence sequence;
     struct phase_result result = {0};
     model_profile_init(&result.profile, session->model, kv_dtype);
+    model_profile_init(&result.counted, session->model, kv_dtype);
     TRY(sequence_open(session, token_count, &sequence, error));
     int32_t *tokens = tokens_draw(session, token_count);
     const enum status status =
@@ -123,7 +130,7 @@ static enum status contexts_fill(struct sequence *sequences, uint32_t count, con
         if (i > 0 && visible)
             pages_copy(pages, &sequences[0], &sequences[i]);
         else
-            TRY(feed(&sequences[i], tokens, context, NULL, error));
+            TRY(feed(&sequences[i], tokens, context, (struct accounting){0}, error));
     }
     return STATUS_OK;
 }
@@ -131,7 +138,7 @@ static enum status contexts_fill(struct sequence *sequences, uint32_t count, con
 /* Steps from the context on; every sequence brings a token and gets its logits. */
 static enum status steps_run(struct sequence *sequences, struct forward_sequence *batch,
                              uint32_t count, const int32_t *tokens,
-                             const struct phase_options *options, struct model_profile *profile,
+                             const struct phase_options *options, struct accounting accounting,
                              double *seconds, struct error *error)
 {
     for (uint32_t step = 0; step < options->step_count; step++) {
@@ -142,7 +149,7 @@ static enum status steps_run(struct sequence *sequences, struct forward_sequence
                                                  .slots = sequences[i].slots,
                                                  .logit_rows = 1};
         const uint64_t begin_ns = clock_now_ns(clock_monotonic());
-        TRY(forward(sequences[0].session, batch, count, profile, error));
+        TRY(forward(sequences[0].session, batch, count, accounting, error));
         seconds[step] = seconds_since(begin_ns);
     }
     return STATUS_OK;
@@ -157,14 +164,15 @@ static enum status decode_runs(struct sequence *sequences, uint32_t count, const
     double *seconds = checked_malloc(options->run_count * steps * sizeof *seconds);
     enum status status = contexts_fill(sequences, count, tokens, options->context, error);
     for (uint32_t i = 0; i < options->run_count && status == STATUS_OK; i++)
-        status =
-            steps_run(sequences, batch, count, tokens, options, NULL, seconds + i * steps, error);
+        status = steps_run(sequences, batch, count, tokens, options,
+                           (struct accounting){&out->counted, false}, seconds + i * steps, error);
     if (status == STATUS_OK) {
         out->runs = options->run_count * options->step_count;
         out->seconds = bench_median(seconds, out->runs);
     }
     if (status == STATUS_OK && options->breakdown) {
-        status = steps_run(sequences, batch, count, tokens, options, &out->profile, seconds, error);
+        status = steps_run(sequences, batch, count, tokens, options,
+                           (struct accounting){&out->profile, true}, seconds, error);
         out->profiled = options->step_count;
     }
     free(batch);
@@ -182,6 +190,7 @@ enum status bench_decode(struct session *session, enum kv_dtype kv_dtype, uint32
     uint32_t open = 0;
     enum status status = STATUS_OK;
     model_profile_init(&result.profile, session->model, kv_dtype);
+    model_profile_init(&result.counted, session->model, kv_dtype);
     while (open < batch && status == STATUS_OK) {
         status = sequence_open(session, room, &sequences[open], error);
         open += status == STATUS_OK;

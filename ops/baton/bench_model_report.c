@@ -70,11 +70,23 @@ void model_report_begin(struct model_report *report)
         printf(", %s %.0f", peak_arithmetic_name(a),
                bench_limits_arithmetic(report->limits, a, NULL) / 1e9);
     puts(" G/s");
+    struct model_profile none;
+    model_profile_init(&none, report->session->model, KV_BF16);
+    const struct part_roof products = model_part_roof(&none, report->limits, FORWARD_MLP);
+    printf("%s products are bound by memory below %.0f flop a byte, by arithmetic above\n",
+           peak_arithmetic_name(products.arithmetic),
+           products.roof.operations / bench_limits_memory(report->limits));
 }
 
 static double percent(double part, double whole)
 {
     return whole > 0 ? 100 * part / whole : 0;
+}
+
+static void print_heads(void)
+{
+    printf("    %-22s %8s %13s %16s %12s %19s  %s\n", "part", "share", "time", "work", "memory",
+           "intensity", "reached of its roof");
 }
 
 static void print_line(const char *name, const struct line *line, double share)
@@ -89,27 +101,62 @@ static void print_line(const char *name, const struct line *line, double share)
            roof_name(line->compute));
 }
 
+static double operations_of(const struct phase_result *result)
+{
+    double sum = 0;
+    for (enum forward_part part = 0; part < FORWARD_PART_COUNT; part++)
+        sum += result->counted.work[part].operations;
+    return sum / result->runs;
+}
+
+/* How time and work have grown since the size before. */
+static void print_growth(struct model_report *report, enum bench_phase phase, uint32_t count,
+                         const struct phase_result *result)
+{
+    const double operations = operations_of(result);
+    if (report->last[phase].count != 0)
+        printf("; %.2f times the time of %" PRIu32 " for %.2f times its work",
+               result->seconds / report->last[phase].seconds, report->last[phase].count,
+               operations / report->last[phase].operations);
+    putchar('\n');
+    report->last[phase].count = count;
+    report->last[phase].seconds = result->seconds;
+    report->last[phase].operations = operations;
+}
+
 static void print_phase(struct model_report *report, enum bench_phase phase, uint32_t count,
                         const struct phase_result *result, const struct line *parts)
 {
-    const double tokens = (double)count / result->seconds;
+    const double tokens = (double)count / result->seconds, milliseconds = result->seconds * 1e3;
     char what[64];
     if (phase == PHASE_PREFILL)
         snprintf(what, sizeof what, "prefill %" PRIu32 " tokens", count);
     else
         snprintf(what, sizeof what, "decode batch %" PRIu32 ", context %" PRIu32, count,
                  report->context);
-    printf("%-32s %10.1f tokens/s  %10.3f ms a %s\n", what, tokens, result->seconds * 1e3,
-           phase == PHASE_PREFILL ? "prompt" : "step");
+    printf("%-32s %8.1f tokens/s, %.3f ms a %s, %.4f a row", what, tokens, milliseconds,
+           phase == PHASE_PREFILL ? "prompt" : "step", milliseconds / count);
+    print_growth(report, phase, count, result);
     if (result->profiled == 0)
         return;
     const struct line whole = whole_line(parts, result->seconds);
     double sum = 0;
     for (enum forward_part part = 0; part < FORWARD_PART_COUNT; part++)
         sum += parts[part].seconds;
+    print_heads();
     for (enum forward_part part = 0; part < FORWARD_PART_COUNT; part++)
         print_line(model_part_name(part), &parts[part], percent(parts[part].seconds, sum));
     print_line("all", &whole, 100);
+    buffer_printf(&report->shares, "%s%s %" PRIu32 ": %.1f %%",
+                  report->shares.size == 0 ? "" : ", ", phase_names[phase], count,
+                  percent(parts[FORWARD_ATTENTION].seconds, sum));
+}
+
+void model_report_end(struct model_report *report)
+{
+    if (report->shares.size > 0)
+        printf("attention's share: %s\n", report->shares.data);
+    buffer_free(&report->shares);
 }
 
 static void put_number(struct json_writer *writer, const char *key, double value)
@@ -167,6 +214,9 @@ static void put_phase(struct model_report *report, enum bench_phase phase, uint3
     json_put_u64(&writer, count);
     put_number(&writer, "tokens_per_s", (double)count / result->seconds);
     put_number(&writer, "time_ms", result->seconds * 1e3);
+    put_number(&writer, "time_per_row_ms", result->seconds * 1e3 / count);
+    if (result->profiled == 0)
+        put_number(&writer, "flop", operations_of(result));
     if (phase == PHASE_DECODE) {
         json_key(&writer, "context");
         json_put_u64(&writer, report->context);

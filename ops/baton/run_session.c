@@ -9,7 +9,7 @@
 #include "base/clock.h"
 
 /* Words about a load that takes a second or more: on a terminal one line that is rewritten, in a
- * file a line for each quarter, and how fast it was. */
+ * file a line for each quarter; at last how fast it was. */
 enum { PATIENCE_MS = 1000, QUARTER = 25 };
 struct progress_line {
     uint64_t start_ns;
@@ -22,7 +22,7 @@ static void show_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
     struct progress_line *line = arg;
     const uint32_t step = line->terminal ? 1 : QUARTER;
     const uint32_t percent = (uint32_t)(100.0 * (double)done_bytes / (double)total_bytes);
-    if (percent / step == line->told / step ||
+    if (percent / step == line->told / step || percent == 100 ||
         clock_now_ns(clock_monotonic()) - line->start_ns < PATIENCE_MS * NS_PER_MS)
         return;
     line->told = percent;

@@ -283,6 +283,63 @@ Test(bench, prefill_and_decode_of_a_tiny_model)
     tiny_model_unlink();
 }
 
+Test(bench, work_is_counted_without_a_breakdown_too)
+{
+    const char *model = tiny_path("q8_0");
+    struct lines timed, untimed;
+    struct outcome outcome =
+        CALL(command_bench, "model", "--model", model, "--prefill", "70", "--decode-batch", "2",
+             "--context", "9", "--steps", "3", "--runs", "2", "--breakdown", "--json");
+    lines_parse(&outcome, &timed);
+    outcome_free(&outcome);
+    outcome = CALL(command_bench, "model", "--model", model, "--prefill", "70", "--decode-batch",
+                   "2", "--context", "9", "--steps", "3", "--runs", "2", "--json");
+    lines_parse(&outcome, &untimed);
+    outcome_free(&outcome);
+    cr_assert_eq(timed.count, 2);
+    cr_assert_eq(untimed.count, 2);
+    for (size_t i = 0; i < 2; i++) {
+        const struct json *line = untimed.roots[i];
+        const double rows = i == 0 ? 70 : 2;
+        cr_assert_null(json_get(line, "breakdown"));
+        cr_assert(number(line, "flop") > 0);
+        expect_near(number(line, "flop"), number(timed.roots[i], "flop"), "flop");
+        expect_near(number(line, "time_per_row_ms") * rows, number(line, "time_ms"), "time");
+    }
+    lines_free(&timed);
+    lines_free(&untimed);
+    outcome = CALL(command_bench, "model", "--model", model, "--prefill", "4,8", "--decode-batch",
+                   "none", "--runs", "1", "--breakdown");
+    cr_assert_eq(outcome.exit_code, 0, "%s", outcome.error.data);
+    cr_assert_not_null(strstr(outcome.out.data, " times the time of 4 for "));
+    cr_assert_not_null(strstr(outcome.out.data, "attention's share: prefill 4: "));
+    outcome_free(&outcome);
+    tiny_model_unlink();
+}
+
+Test(bench, loading_is_held_against_a_copy)
+{
+    const char *model = tiny_path("q4_0");
+    struct lines lines;
+    struct outcome outcome = CALL(command_bench, "model", "--model", model, "--load", "--prefill",
+                                  "none", "--decode-batch", "none", "--runs", "2", "--json");
+    lines_parse(&outcome, &lines);
+    cr_assert_eq(lines.count, 1);
+    cr_assert_str_eq(word(lines.roots[0], "phase"), "load");
+    /* Four bits and a scale for each weight of a layer, at least. */
+    cr_assert(number(lines.roots[0], "bytes") > 3.0 * LAYERS * EMBEDDING * FEED_FORWARD / 2);
+    cr_assert(number(lines.roots[0], "copy_ms") > 0);
+    cr_assert(number(lines.roots[0], "pack_ms") > 0);
+    cr_assert(number(lines.roots[0], "open_ms") > number(lines.roots[0], "pack_ms"));
+    lines_free(&lines);
+    outcome_free(&outcome);
+    outcome = CALL(command_bench, "model", "--model", model, "--load", "--prefill", "none",
+                   "--decode-batch", "none", "--runs", "1");
+    cr_assert_not_null(strstr(outcome.out.data, "copying them"));
+    outcome_free(&outcome);
+    tiny_model_unlink();
+}
+
 static void count_call(void *arg, uint64_t turn)
 {
     uint64_t *next = arg;
