@@ -21,27 +21,28 @@ struct gated_job {
     uint8_t *out;
     size_t out_row_bytes;
     uint32_t rows, block_rows;
-    uint32_t strip_panels, strips, piece_strips;
+    uint32_t strip_panels, strips, piece_strips, pieces;
+    struct reading after;
 };
 
 /* A strip's columns of some rows. */
 struct gated_step {
     uint32_t row, rows;
     uint32_t panel, panels;
-    uint32_t next_panel; /* where this member will probably go on */
+    const uint8_t *next; /* where this member will probably go on */
 };
 
-/* One factor of a step, into buffer [rows][columns]. */
+/* One factor of a step, into buffer [rows][columns]; `next` is read then. */
 static void run_factor(const struct gated_job *job, const struct gated_step *step,
-                       const struct weight *weight, const void *x, uint32_t columns, float *buffer)
+                       const struct weight *weight, const void *x, const uint8_t *next,
+                       uint32_t columns, float *buffer)
 {
     struct matmul_task task = product_task(weight, x, step->rows);
     task.out = buffer;
     task.out_stride = columns;
     task.panel_first = task.out_panel = step->panel;
     task.panel_end = step->panel + step->panels;
-    if (step->next_panel < panel_count(weight->n))
-        task.next = weight_panel_address(weight, step->next_panel);
+    task.next = next;
     product_kernel(job->cpu, weight)(&task);
 }
 
@@ -54,10 +55,11 @@ static void gated_step(const struct gated_job *job, uint32_t member, const struc
     float *gate = cpu->gated_buffers + (size_t)member * 2 * GATED_BUFFER_FLOATS;
     float *up = gate + GATED_BUFFER_FLOATS;
     run_factor(job, step, job->gate,
-               (const uint8_t *)job->gate_activations + step->row * job->gate_row_bytes, columns,
-               gate);
+               (const uint8_t *)job->gate_activations + step->row * job->gate_row_bytes,
+               weight_panel_address(job->up, step->panel), columns, gate);
     run_factor(job, step, job->up,
-               (const uint8_t *)job->up_activations + step->row * job->up_row_bytes, columns, up);
+               (const uint8_t *)job->up_activations + step->row * job->up_row_bytes, step->next,
+               columns, up);
     cpu->kernels.swiglu_f32(&(struct swiglu_task){
         .gate = gate, .up = up, .count = (size_t)step->rows * columns, .out = gate});
     activations_convert(
@@ -71,6 +73,16 @@ static void gated_step(const struct gated_job *job, uint32_t member, const struc
                                         .out_row_bytes = job->out_row_bytes});
 }
 
+/* The strip of gate that the member which computes this piece will probably go on with, or what
+ * comes after all: those that are equally fast take turns. */
+static const uint8_t *piece_after(const struct gated_job *job, uint32_t piece)
+{
+    const uint32_t next = piece + team_count(job->cpu->team);
+    return next < job->pieces
+               ? weight_panel_address(job->gate, next * job->piece_strips * job->strip_panels)
+               : reading_piece(&job->after, next - job->pieces);
+}
+
 static void gated_piece(void *arg, uint32_t member, uint32_t piece)
 {
     const struct gated_job *job = arg;
@@ -78,18 +90,20 @@ static void gated_piece(void *arg, uint32_t member, uint32_t piece)
     const uint32_t first = piece * job->piece_strips;
     const uint32_t end =
         job->strips - first < job->piece_strips ? job->strips : first + job->piece_strips;
-    /* Members that are equally fast take turns. */
-    const uint32_t after = (piece + team_count(job->cpu->team)) * job->piece_strips;
     struct gated_step step = {0};
     for (; step.row < job->rows; step.row += step.rows) {
         const uint32_t rows = job->rows - step.row;
         step.rows = rows < job->block_rows ? rows : job->block_rows;
+        const bool last = step.rows == rows;
         for (uint32_t strip = first; strip < end; strip++) {
+            const uint32_t next = strip + 1 < end ? strip + 1 : first;
             step.panel = strip * job->strip_panels;
             step.panels = panels - step.panel;
             if (step.panels > job->strip_panels)
                 step.panels = job->strip_panels;
-            step.next_panel = (strip + 1 < end ? strip + 1 : after) * job->strip_panels;
+            step.next = last && strip + 1 == end
+                            ? piece_after(job, piece)
+                            : weight_panel_address(job->gate, next * job->strip_panels);
             gated_step(job, member, &step);
         }
     }
@@ -104,15 +118,16 @@ static void run_gated(struct gated_job *job)
     job->strips = (panel_count(job->gate->n) + job->strip_panels - 1) / job->strip_panels;
     job->piece_strips = job->strips / (members * PIECES_PER_MEMBER);
     job->piece_strips += job->piece_strips == 0;
-    const uint32_t pieces = (job->strips + job->piece_strips - 1) / job->piece_strips;
+    job->pieces = (job->strips + job->piece_strips - 1) / job->piece_strips;
+    job->after = reading_begin(cpu, job->gate, job->piece_strips * job->strip_panels);
     const enum activation_form form = activation_form_for(cpu, job->gate->kind);
     const size_t products = 2 * (size_t)job->rows * job->gate->k * job->gate->n;
     if (!products_worth_team(form, products)) {
-        for (uint32_t piece = 0; piece < pieces; piece++)
+        for (uint32_t piece = 0; piece < job->pieces; piece++)
             gated_piece(job, 0, piece);
         return;
     }
-    team_share(cpu->team, gated_piece, job, pieces);
+    team_share(cpu->team, gated_piece, job, job->pieces);
 }
 
 void cpu_feed_forward(struct backend *backend, const struct feed_forward_args *args)

@@ -24,7 +24,8 @@ struct backend_cpu {
     enum activation_mode mode; /* F32 or NATIVE */
     struct backend_limits limits;
     char name[24];
-    struct slab *slabs; /* of weights, the newest first */
+    struct slab *slabs;           /* of weights, the newest first */
+    struct reading *last_reading; /* `after` of the weight that was read last, or NULL */
     /* Activations of the running product in the form its weights want, and two more such for
      * feed_forward: of its second product, and of an `up` that wants another form than `gate`. */
     uint8_t *activations, *inner_activations, *other_activations;
@@ -50,14 +51,23 @@ struct backend_cpu {
     uint32_t attention_split_items, attention_segments;
 };
 
+/* Steps read the weights in the same order over and over: while the last pieces of one are
+ * computed, the first pieces of what was read after it the last time are asked for. No pointer is
+ * followed, so that it does not matter if they have gone since. */
+struct reading {
+    const uint8_t *next; /* NULL: not known yet */
+    size_t piece_bytes;  /* from a piece to the next */
+};
+
 struct weight {
     enum weight_kind kind;
     uint32_t n, k;
     bool half_scales;
     bool filled; /* before the first use */
     uint8_t *panels;
-    struct slab *slab; /* that the panels stand in */
-    size_t slab_end;   /* where its room there ends */
+    struct slab *slab;     /* that the panels stand in */
+    size_t slab_end;       /* where its room there ends */
+    struct reading *after; /* what was read after it; part of its memory */
 };
 
 static inline const uint8_t *weight_panel_address(const struct weight *weight, uint32_t panel)
@@ -157,6 +167,14 @@ const void *activations_prepare(struct backend_cpu *cpu, enum activation_form fo
 struct matmul_task product_task(const struct weight *weight, const void *activations,
                                 uint32_t rows);
 matmul_kernel *product_kernel(const struct backend_cpu *cpu, const struct weight *weight);
+/* A call begins to read this weight in such pieces: returns what is likely to be read after it. */
+struct reading reading_begin(struct backend_cpu *cpu, const struct weight *weight,
+                             uint32_t piece_panels);
+/* The address of piece `index` of it, NULL if it is not known. */
+static inline const uint8_t *reading_piece(const struct reading *reading, uint32_t index)
+{
+    return reading->next ? reading->next + index * reading->piece_bytes : NULL;
+}
 /* Rows whose activations stay in the second-level cache. */
 uint32_t product_block_rows(size_t row_bytes);
 /* Products of activations in one form, on the team. */

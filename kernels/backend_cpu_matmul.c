@@ -218,8 +218,20 @@ struct products_job {
     size_t row_bytes;
     uint32_t rows;
     bool accumulate;
-    uint32_t piece_panels;
+    uint32_t piece_panels, pieces;
+    struct reading after;
 };
+
+struct reading reading_begin(struct backend_cpu *cpu, const struct weight *weight,
+                             uint32_t piece_panels)
+{
+    if (cpu->last_reading)
+        *cpu->last_reading = (struct reading){
+            weight->panels,
+            piece_panels * panel_bytes(weight->kind, weight->half_scales, weight->k)};
+    cpu->last_reading = weight->after;
+    return *weight->after;
+}
 
 /* The output that a piece belongs to and its first panel there; NULL past the last piece. */
 static const struct project_output *piece_find(const struct products_job *job, uint32_t piece,
@@ -237,14 +249,22 @@ static const struct project_output *piece_find(const struct products_job *job, u
     return NULL;
 }
 
+/* Where the member that computes this piece will probably go on: those that are equally fast take
+ * turns. */
+static const uint8_t *piece_after(const struct products_job *job, uint32_t piece)
+{
+    uint32_t panel = 0;
+    const uint32_t next = piece + team_count(job->cpu->team);
+    const struct project_output *output = piece_find(job, next, &panel);
+    return output ? weight_panel_address(output->weight, panel)
+                  : reading_piece(&job->after, next - job->pieces);
+}
+
 static void products_piece(void *arg, uint32_t member, uint32_t piece)
 {
     const struct products_job *job = arg;
-    uint32_t panel = 0, next_panel = 0;
+    uint32_t panel = 0;
     const struct project_output *output = piece_find(job, piece, &panel);
-    /* Members that are equally fast take turns. */
-    const struct project_output *next =
-        piece_find(job, piece + team_count(job->cpu->team), &next_panel);
     struct matmul_task task = product_task(output->weight, NULL, 0);
     matmul_kernel *kernel = product_kernel(job->cpu, output->weight);
     task.bias = device_floats(output->bias);
@@ -252,13 +272,13 @@ static void products_piece(void *arg, uint32_t member, uint32_t piece)
     task.panel_first = panel;
     if (task.panel_end - task.panel_first > job->piece_panels)
         task.panel_end = task.panel_first + job->piece_panels;
-    if (next)
-        task.next = weight_panel_address(next->weight, next_panel);
     const uint32_t block_rows = product_block_rows(job->row_bytes);
     for (uint32_t row = 0; row < job->rows; row += block_rows) {
         task.x = (const uint8_t *)job->activations + row * job->row_bytes;
         task.out = device_floats(output->out) + (size_t)row * task.out_stride;
         task.rows = job->rows - row < block_rows ? job->rows - row : block_rows;
+        task.next = row + task.rows < job->rows ? weight_panel_address(output->weight, panel)
+                                                : piece_after(job, piece);
         kernel(&task);
     }
 }
@@ -284,16 +304,16 @@ void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
     const uint32_t multiple = wide ? FEW_ROWS_PIECE_PANELS : PIECE_PANELS;
     const uint32_t fair = panels / (members * PIECES_PER_MEMBER) / multiple * multiple;
     job.piece_panels = fair > multiple ? fair : multiple;
-    uint32_t pieces = 0;
     for (uint32_t i = 0; i < output_count; i++)
-        pieces += (panel_count(outputs[i].weight->n) + job.piece_panels - 1) / job.piece_panels;
+        job.pieces += (panel_count(outputs[i].weight->n) + job.piece_panels - 1) / job.piece_panels;
+    job.after = reading_begin(cpu, outputs[0].weight, job.piece_panels);
     const size_t products = (size_t)rows * k * panels * PANEL_ROWS;
     if (!products_worth_team(form, products)) {
-        for (uint32_t piece = 0; piece < pieces; piece++)
+        for (uint32_t piece = 0; piece < job.pieces; piece++)
             products_piece(&job, 0, piece);
         return;
     }
-    team_share(cpu->team, products_piece, &job, pieces);
+    team_share(cpu->team, products_piece, &job, job.pieces);
 }
 
 void cpu_matmul(struct backend *backend, const struct matmul_args *args)

@@ -113,6 +113,11 @@ static struct slab *slab_with_room(struct backend_cpu *cpu, size_t bytes)
     return slab;
 }
 
+struct weight_memory {
+    struct weight weight;
+    struct reading after;
+};
+
 enum status cpu_weight_create(struct backend *backend, enum weight_kind kind, uint32_t n,
                               uint32_t k, struct weight **out, struct error *error)
 {
@@ -125,20 +130,22 @@ enum status cpu_weight_create(struct backend *backend, enum weight_kind kind, ui
                          WEIGHT_GROUP);
     /* Room for scales as floats until it is known that halves will do. */
     const size_t bytes = panel_count(n) * panel_bytes(kind, false, k);
-    struct weight *weight = calloc(1, sizeof(*weight));
+    struct weight_memory *memory = calloc(1, sizeof(*memory));
     struct slab *slab = slab_with_room(cpu, bytes);
-    if (!weight || !slab) {
-        free(weight);
+    if (!memory || !slab) {
+        free(memory);
         return error_set(error, STATUS_NO_MEMORY,
                          "There is no memory for a weight of %u x %u (%zu bytes)", n, k, bytes);
     }
+    struct weight *weight = &memory->weight;
     *weight = (struct weight){.kind = kind,
                               .n = n,
                               .k = k,
                               .half_scales = weight_kind_grouped(kind),
                               .panels = slab->memory + slab->used,
                               .slab = slab,
-                              .slab_end = slab->used + bytes};
+                              .slab_end = slab->used + bytes,
+                              .after = &memory->after};
     slab->used += bytes;
     slab->weight_count++;
     *out = weight;
@@ -197,7 +204,9 @@ void cpu_weight_release(struct backend *backend, struct weight *weight)
     if (!weight)
         return;
     struct slab *slab = weight->slab;
-    free(weight);
+    if (cpu->last_reading == weight->after)
+        cpu->last_reading = NULL;
+    free(weight); /* first in its memory */
     if (--slab->weight_count > 0)
         return;
     struct slab **link = &cpu->slabs;

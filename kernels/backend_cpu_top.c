@@ -15,7 +15,8 @@ struct top_job {
     const struct weight *weight;
     const uint8_t *activations;
     size_t row_bytes;
-    uint32_t rows, id_count, count;
+    uint32_t rows, id_count, count, pieces;
+    struct reading after;
 };
 
 size_t top_buffer_bytes(void)
@@ -29,7 +30,7 @@ static void top_piece(void *arg, uint32_t member, uint32_t piece)
     struct backend_cpu *cpu = job->cpu;
     const uint32_t first_id = piece * PIECE_OUTPUTS;
     const uint32_t left = job->id_count - first_id;
-    const uint32_t next_panel = (piece + team_count(cpu->team)) * PIECE_PANELS;
+    const uint32_t next = piece + team_count(cpu->team);
     const size_t first_list = (size_t)member * cpu->limits.rows;
     struct matmul_task product = product_task(job->weight, NULL, 0);
     product.out = cpu->top_buffers + (size_t)member * TOP_BLOCK_ROWS * PIECE_OUTPUTS;
@@ -37,8 +38,8 @@ static void top_piece(void *arg, uint32_t member, uint32_t piece)
     product.panel_first = product.out_panel = piece * PIECE_PANELS;
     if (product.panel_end - product.panel_first > PIECE_PANELS)
         product.panel_end = product.panel_first + PIECE_PANELS;
-    if (next_panel < panel_count(job->weight->n))
-        product.next = weight_panel_address(job->weight, next_panel);
+    product.next = next < job->pieces ? weight_panel_address(job->weight, next * PIECE_PANELS)
+                                      : reading_piece(&job->after, next - job->pieces);
     for (uint32_t row = 0; row < job->rows; row += product.rows) {
         product.rows = job->rows - row < TOP_BLOCK_ROWS ? job->rows - row : TOP_BLOCK_ROWS;
         product.x = job->activations + row * job->row_bytes;
@@ -91,11 +92,12 @@ void cpu_project_top(struct backend *backend, const struct project_top_args *arg
     for (uint32_t member = 0; member < members; member++)
         memset(cpu->top_held + (size_t)member * cpu->limits.rows, 0,
                args->rows * sizeof(*cpu->top_held));
-    const uint32_t pieces = (args->id_count + PIECE_OUTPUTS - 1) / PIECE_OUTPUTS;
+    job.pieces = (args->id_count + PIECE_OUTPUTS - 1) / PIECE_OUTPUTS;
+    job.after = reading_begin(cpu, weight, PIECE_PANELS);
     if (products_worth_team(form, (size_t)args->rows * weight->k * args->id_count))
-        team_share(cpu->team, top_piece, &job, pieces);
+        team_share(cpu->team, top_piece, &job, job.pieces);
     else
-        for (uint32_t piece = 0; piece < pieces; piece++)
+        for (uint32_t piece = 0; piece < job.pieces; piece++)
             top_piece(&job, 0, piece);
     for (uint32_t row = 0; row < args->rows; row++)
         merge_row(&job, row, args->out + (size_t)row * args->count);
