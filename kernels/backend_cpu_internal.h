@@ -96,11 +96,11 @@ static inline float *device_floats(device_ptr p)
 void *memory_allocate(size_t bytes);
 void memory_release(void *memory); /* NULL is fine */
 
-/* Work below which the caller does it alone: each is some 5 to 10 microseconds on one core, and
+/* Work below which the caller does it alone: each is some 3 to 10 microseconds on one core, and
  * waking the others costs a few when they have a CPU and far more when they must wait for one. */
 enum {
     TEAM_ELEMENTS = 1 << 14,       /* of operations that go by rows */
-    TEAM_PRODUCTS_INT = 1 << 20,   /* multiply-adds of int8 products */
+    TEAM_PRODUCTS_INT = 1 << 18,   /* multiply-adds of int8 products */
     TEAM_PRODUCTS_FLOAT = 1 << 17, /* of float and bf16 products, of scores in attention */
 };
 
