@@ -15,25 +15,40 @@
 #include "transfer/fault.h"
 #include "worker/worker_memory.h"
 
-enum { MIB = 1 << 20, PROGRESS_STEP = 10, KV_CONTEXTS = 4, MEASURED_TOKENS_MAX = 64 };
+enum {
+    MIB = 1 << 20,
+    PROGRESS_STEP = 10,
+    LOG_STEP = 25,
+    PATIENCE_MS = 1000,
+    KV_CONTEXTS = 4,
+    MEASURED_TOKENS_MAX = 64
+};
 
 /* ---- loading ---- */
 
 struct progress {
     struct notify *notify;
-    uint64_t told; /* per cent */
+    uint64_t start_ns;
+    uint64_t told, logged; /* per cent */
 };
 
+/* Whoever waits for the worker hears of every tenth; the log says a few words about loads of a
+ * second and more. */
 static void on_progress(void *arg, uint64_t done_bytes, uint64_t total_bytes)
 {
     struct progress *progress = arg;
     const uint64_t percent =
         total_bytes == 0 ? 100 : (uint64_t)(100.0 * (double)done_bytes / (double)total_bytes);
-    if (percent / PROGRESS_STEP == progress->told / PROGRESS_STEP)
-        return;
-    progress->told = percent;
-    LOG_INFO("loading the model: %" PRIu64 " %% of %" PRIu64 " MiB", percent, total_bytes / MIB);
-    notify_line(progress->notify, "STATUS=loading model %" PRIu64 " %%", percent);
+    if (percent / PROGRESS_STEP != progress->told / PROGRESS_STEP) {
+        progress->told = percent;
+        notify_line(progress->notify, "STATUS=loading model %" PRIu64 " %%", percent);
+    }
+    if (percent / LOG_STEP != progress->logged / LOG_STEP && percent < 100 &&
+        clock_now_ns(clock_monotonic()) - progress->start_ns >= PATIENCE_MS * NS_PER_MS) {
+        progress->logged = percent;
+        LOG_INFO("loading the model: %" PRIu64 " %% of %" PRIu64 " MiB", percent,
+                 total_bytes / MIB);
+    }
 }
 
 /* Until the loop has its own handlers there is nothing to finish up. */
@@ -58,7 +73,8 @@ static enum status open_model(struct worker *worker, const struct worker_batch *
     gguf_close(file);
     TRY(status);
 
-    struct progress progress = {.notify = &worker->notify};
+    struct progress progress = {.notify = &worker->notify,
+                                .start_ns = clock_now_ns(clock_monotonic())};
     const struct model_options options = {
         .path = o->model,
         .activations = (enum activation_mode)o->activations,
