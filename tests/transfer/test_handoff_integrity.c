@@ -1,6 +1,9 @@
 /* What the data path promises: damage is found, what is held is not sent, nobody starves. */
 #include <criterion/criterion.h>
 
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -123,6 +126,61 @@ EVERY_MOVER(a_long_hand_off_does_not_starve_short_ones)
     TURN_UNTIL(fix.loop, longest->ended);
     cr_assert_eq(longest->ended_status, STATUS_OK, "%s", longest->ended_text);
     fix_check(longest);
+    fix_end(&fix);
+}
+
+/* ---- for long ---- */
+
+static uint32_t open_descriptors(void)
+{
+    uint32_t count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    cr_assert_not_null(folder);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static size_t resident_pages(void)
+{
+    FILE *file = fopen("/proc/self/statm", "re");
+    size_t all, resident = 0;
+    cr_assert_not_null(file);
+    cr_assert_eq(fscanf(file, "%zu %zu", &all, &resident), 2);
+    fclose(file);
+    return resident;
+}
+
+/* Nothing is left behind by a hand-off: not a descriptor, not a growing byte. */
+EVERY_MOVER(many_hand_offs_leave_nothing_behind)
+{
+    const uint32_t rounds = getenv("BATON_TEST_LONG") ? 10000 / 8 : 40;
+    static struct pair_fix fix;
+    uint32_t descriptors = 0;
+    size_t pages = 0;
+    fix_init(&fix, ops, 3, 4096);
+    fix_start(&fix);
+    for (uint32_t round = 0; round < rounds; round++) {
+        for (uint32_t i = 0; i < 8; i++)
+            fix_run(&fix, 1 + (round + i) % 9);
+        TURN_UNTIL(fix.loop, fix.prefill.ended == 8 * (round + 1));
+        for (uint32_t i = 0; i < 8; i++) {
+            fix_check(&fix.jobs[i]);
+            fix_release(&fix.jobs[i]);
+        }
+        memset(fix.jobs, 0, sizeof fix.jobs);
+        fix.job_count = 0;
+        if (round == rounds / 4) {
+            descriptors = open_descriptors();
+            pages = resident_pages();
+        }
+    }
+    cr_assert_eq(fix.prefill.ended_ok, 8 * rounds);
+    cr_assert_eq(open_descriptors(), descriptors);
+#ifndef __SANITIZE_ADDRESS__
+    cr_assert_lt(resident_pages(), pages + 256); /* of 4 KiB */
+#endif
     fix_end(&fix);
 }
 
