@@ -105,8 +105,8 @@ static void put(struct sim_network *network, struct event *event)
         TAILQ_INSERT_HEAD(&network->events, event, entry);
 }
 
-static struct event *event_new(enum event_kind kind, struct mover_peer *to, uint64_t at_ns,
-                               size_t bytes)
+static struct event *make_event(enum event_kind kind, struct mover_peer *to, uint64_t at_ns,
+                                size_t bytes)
 {
     struct event *event = allocate(sizeof *event + bytes);
     event->kind = kind;
@@ -119,7 +119,7 @@ static struct event *event_new(enum event_kind kind, struct mover_peer *to, uint
 static void post(struct sim_network *network, enum event_kind kind, struct mover_peer *to,
                  struct transfer *transfer, enum status status, uint64_t after_ns)
 {
-    struct event *event = event_new(kind, to, sim_now_ns + after_ns, 0);
+    struct event *event = make_event(kind, to, sim_now_ns + after_ns, 0);
     event->transfer = transfer;
     event->status = status;
     put(network, event);
@@ -393,7 +393,7 @@ static enum status sim_dial(struct mover *mover, const char *address, struct mov
     peer->other->other = peer;
     peer->dialled = true;
     struct event *accept =
-        event_new(EVENT_ACCEPT, peer->other, arrival_ns(network, peer->other), 0);
+        make_event(EVENT_ACCEPT, peer->other, arrival_ns(network, peer->other), 0);
     put(network, accept);
     *out = peer;
     return STATUS_OK;
@@ -412,7 +412,7 @@ static enum status sim_send_message(struct mover_peer *peer, const void *frame, 
         chance(network, network->odds.drop) ? 0 : 1 + chance(network, network->odds.repeat);
     for (int i = 0; i < copies && !network->parted; i++) {
         struct event *event =
-            event_new(EVENT_MESSAGE, peer->other, arrival_ns(network, peer->other), bytes);
+            make_event(EVENT_MESSAGE, peer->other, arrival_ns(network, peer->other), bytes);
         memcpy(event->frame, frame, bytes);
         put(network, event);
     }
@@ -465,7 +465,7 @@ static enum status sim_send_data(struct mover_peer *peer, const struct mover_dat
         if (copies == 0 || network->parted)
             continue;
         struct event *event =
-            event_new(EVENT_DATA, peer->other, arrival_ns(network, peer->other), 0);
+            make_event(EVENT_DATA, peer->other, arrival_ns(network, peer->other), 0);
         event->transfer = transfer;
         put(network, event);
     }
