@@ -26,6 +26,7 @@ struct fleet {
     struct link_listener *listener;
     struct link_limits limits;
     uint32_t next_kind, turn;
+    uint64_t unproven; /* as workers have reported */
     struct slot slots[PLACEMENT_WORKERS_MAX];
 };
 
@@ -248,6 +249,9 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
     worker->pages_free = heartbeat->pages_free;
     worker->pages_handoff = heartbeat->pages_handoff;
     worker->tokens_done = heartbeat->tokens_done;
+    if (heartbeat->links_unproven > worker->links_unproven)
+        slot->fleet->unproven += heartbeat->links_unproven - worker->links_unproven;
+    worker->links_unproven = heartbeat->links_unproven;
     fleet_handoff_take(&worker->handoff, heartbeat);
     if (heartbeat->tokens_per_s > 0)
         worker->tokens_per_s = heartbeat->tokens_per_s;
@@ -405,6 +409,11 @@ enum status fleet_send(struct fleet *fleet, worker_handle handle, enum message_i
 {
     const struct slot *slot = slot_of(fleet, handle);
     return slot ? link_send(slot->link, id, message) : STATUS_CLOSED;
+}
+
+uint64_t fleet_links_unproven(const struct fleet *fleet)
+{
+    return fleet->unproven + (fleet->rules.gate ? fleet->rules.gate->refused : 0);
 }
 
 void fleet_charge(struct fleet *fleet, worker_handle handle, uint64_t tokens)

@@ -75,6 +75,7 @@ struct fleet_worker {
     bool full; /* refused a reservation, until it says or does something new */
     struct fleet_handoff handoff;
     uint64_t foreign_tokens, inflight_tokens, tokens_done;
+    uint64_t links_unproven; /* connections it turned away */
     double tokens_per_s;
     uint64_t since_ns, heard_ns;
     char text[FLEET_TEXT_BYTES]; /* why it is in this state */
@@ -109,6 +110,9 @@ const struct fleet_worker *fleet_find(const struct fleet *fleet, worker_handle h
 /* CLOSED when it is not there any more, LIMIT when it does not take what is sent. */
 enum status fleet_send(struct fleet *fleet, worker_handle handle, enum message_id id,
                        const void *message);
+/* Connections turned away because the proof of the secret was missing or wrong, here and at all
+ * workers, those that are gone included. */
+uint64_t fleet_links_unproven(const struct fleet *fleet);
 void fleet_charge(struct fleet *fleet, worker_handle handle, uint64_t tokens);
 /* The worker has no room now: placement passes it over until a heartbeat or a release. */
 void fleet_mark_full(struct fleet *fleet, worker_handle handle);

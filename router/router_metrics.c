@@ -175,7 +175,7 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
     [METRIC_WORKERS_LOST_TOTAL] = {"baton_workers_lost_total", NULL, METRIC_COUNTER,
         "Workers whose link was lost.", NULL},
     [METRIC_LINKS_UNPROVEN] = {"baton_links_unproven_total", NULL, METRIC_COUNTER,
-        "Connections of workers turned away because the proof of the secret was missing or wrong.",
+        "Connections that router and workers turned away for want of the secret's proof.",
         NULL},
     [METRIC_TOKENS_OVERTAKEN] = {"baton_tokens_overtaken_total", NULL, METRIC_COUNTER,
         "Tokens that came before an earlier one and were held for it.", NULL},

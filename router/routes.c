@@ -194,7 +194,8 @@ static void refresh_metrics(struct router *router)
     metrics_set(metrics, METRIC_HANDOFF_QUEUE, queue_bytes);
     metrics_set(metrics, METRIC_INFLIGHT, router->session_count);
     metrics_add(metrics, METRIC_LINKS_UNPROVEN,
-                (double)router->gate.refused - metrics_value(metrics, METRIC_LINKS_UNPROVEN));
+                (double)fleet_links_unproven(router->fleet) -
+                    metrics_value(metrics, METRIC_LINKS_UNPROVEN));
     metrics_set(metrics, METRIC_QUEUED, router->queue_count);
     const struct journal_stats stats = journal_stats(router->journal);
     struct journal_stats *told = &router->journal_told;

@@ -59,6 +59,7 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
 {
     struct frame *frame = arg;
     frame->node->on_heartbeat(frame->node_arg, heartbeat);
+    heartbeat->links_unproven = frame->worker->gate.refused;
 }
 
 static void drain_on(struct frame *frame)

@@ -1,6 +1,8 @@
 """Whatever keeps a program from starting: an exit code, one sentence with value and limit."""
 import pathlib
+import shutil
 import socket
+import subprocess
 import tempfile
 import unittest
 
@@ -123,6 +125,39 @@ class StartTest(unittest.TestCase):
                 result = run(*self.with_state(command), "--model", tiny_model(),
                              "--enable-fault-injection", "--fault", "coffee:spill")
                 self.assert_sentence(result, "coffee", "data-send")
+
+    def make_certificate(self, name, authority):
+        """NAME.pem and NAME.key by AUTHORITY, or by itself."""
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout",
+               f"{name}.key", "-subj", f"/CN={name}"]
+        signed = ["openssl", "req", "-x509", *key, "-out", f"{name}.pem", "-days", "2"]
+        if name != authority:
+            signed += ["-CA", f"{authority}.pem", "-CAkey", f"{authority}.key"]
+        subprocess.run(signed, cwd=self.folder, check=True, capture_output=True)
+
+    @unittest.skipUnless(shutil.which("openssl"), "the openssl command is not there")
+    def test_nodes_with_certificates(self):
+        for name in ("authority", "node"):
+            self.make_certificate(name, "authority")
+        cluster = Cluster(options=("--mover", "tls"), env={
+            "BATON_TLS_CERT": str(self.folder / "node.pem"),
+            "BATON_TLS_KEY": str(self.folder / "node.key"),
+            "BATON_TLS_CA": str(self.folder / "authority.pem")})
+        self.addCleanup(cluster.close)
+        self.assertEqual(cluster.client.complete("x" * 200, max_tokens=5).status, 200)
+        self.assertEqual(cluster.client.metric("baton_placements_total", reason="pair"), 1)
+
+    def test_tls_options_that_do_not_fit(self):
+        for options, code, words in (
+                (("--tls-cert", "a"), 2, ("--tls-ca", "belong together")),
+                (("--mover", "tls"), 1, ("--secret-file", "--tls-cert")),
+                (("--mover", "pigeon"), 1, ("pigeon", "tls")),
+                (("--mover", "loopback"), 1, ("loopback", "tls"))):
+            with self.subTest(options=options):
+                result = run(DECODE, "--model", tiny_model(), "--router", "127.0.0.1:9", *options)
+                self.assertEqual(result.returncode, code)
+                for word in words:
+                    self.assertIn(word, result.stderr)
 
     def test_worker_with_another_secret(self):
         """Turned away in words, counted, and the cluster goes on."""

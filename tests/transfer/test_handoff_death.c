@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -150,6 +151,8 @@ static void stop_sender(const struct mover_ops *ops, uint64_t bytes)
     const struct handoff_region *region = &two.fix.decode.region;
     const size_t region_bytes = (size_t)LAYERS * FIX_SLOTS * STRIP_BYTES;
     memset(region->base, 0xee, region_bytes);
+    if (getenv("BATON_TEST_LONG") != NULL)
+        turn_for(two.fix.loop, 10000);
     cr_assert_eq(kill(two.child, SIGCONT), 0);
     turn_for(two.fix.loop, 500);
     for (size_t i = 0; i < region_bytes; i++)
