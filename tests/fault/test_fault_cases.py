@@ -176,6 +176,8 @@ class Cases(unittest.TestCase):
         cluster = self.start()
         texts = prompts(6)
         usages = []
+        # A sanitizer keeps freed memory aside on purpose.
+        sanitized = b"__asan_init" in pathlib.Path(BATON).read_bytes()
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             for _ in range(3):
                 ends = list(pool.map(lambda i: cluster.ask(texts[i % 6], False),
@@ -186,7 +188,8 @@ class Cases(unittest.TestCase):
                                for name, pid in cluster.cluster.pids().items()})
         for name in usages[0]:
             (_, _), (fds, rss_kib), (fds_later, rss_kib_later) = (usage[name] for usage in usages)
-            self.assertLess(rss_kib_later, rss_kib * 1.1 + 2048, name)
+            if not sanitized:
+                self.assertLess(rss_kib_later, rss_kib * 1.1 + 2048, name)
             pid = cluster.cluster.pids()[name]  # clients that left may still be noticed
             wait_for(lambda pid=pid, fds=fds: self.usage_of(pid)[0] <= fds,
                      f"{fds} descriptors of {name} again, not {fds_later}")
