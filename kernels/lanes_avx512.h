@@ -9,16 +9,6 @@
 #define AVX512_INLINE static inline __attribute__((always_inline))
 #define UNROLL        _Pragma("GCC unroll 32")
 
-/* How far ahead of its reads a kernel asks for weights. The strip of panels that comes next, place
- * by place, is the one distance that leaves nothing out: a shorter one ends in the neighbour, which
- * is being read already. Strips too large for the second-level cache keep to a distance inside. */
-enum { PREFETCH_STRIP_BYTES = 256 << 10, PREFETCH_INSIDE_BYTES = 16 << 10 };
-AVX512_INLINE size_t prefetch_distance(uint32_t panels, size_t stride)
-{
-    const size_t strip = panels * stride;
-    return strip <= PREFETCH_STRIP_BYTES ? strip : PREFETCH_INSIDE_BYTES;
-}
-
 /* Asking for what is read next while a strip of panels is gone through, in even shares over its
  * steps: any shorter distance ends in the neighbour, which is being read already. Every step asks
  * for the same number of lines, so that the branch is foreseen; some lines are asked for twice.

@@ -15,9 +15,9 @@ enum { TILE_ROWS = 12, WIDE_TILE_ROWS = 6, TILE_PANELS = 2, WIDE_TILE_PANELS = 4
 struct strip {
     const uint8_t *values;
     size_t stride; /* from a panel to the next, in bytes */
-    size_t ahead;  /* distance of prefetches */
     size_t units;  /* of K */
-    uint32_t pass, passes;
+    uint32_t passes;
+    struct asking asking;
 };
 
 AVX512_INLINE __m512 broadcast_unit(const uint32_t *x)
@@ -26,24 +26,20 @@ AVX512_INLINE __m512 broadcast_unit(const uint32_t *x)
 }
 
 AVX512_INLINE void matmul_tile(const struct matmul_task *task, const uint32_t rows,
-                               const uint32_t panels, const struct strip *strip, uint32_t panel,
+                               const uint32_t panels, struct strip *strip, uint32_t panel,
                                uint32_t row)
 {
     const size_t units = strip->units;
     const uint8_t *w = strip->values;
     const uint32_t *x = (const uint32_t *)task->x + row * units;
-    uint32_t until_ask = strip->pass;
+    struct asking asking = strip->asking;
     matmul_ask_out(task, row, rows, panel, panels);
     __m512 sums[TILE_ROWS][WIDE_TILE_PANELS];
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         sums[r][p] = _mm512_setzero_ps();
     for (size_t unit = 0; unit < units; unit++, x++, w += PANEL_VECTOR_BYTES) {
         __m512 lanes[WIDE_TILE_PANELS];
-        if (until_ask-- == 0) {
-            UNROLL for (uint32_t p = 0; p < panels; p++) _mm_prefetch(
-                (const char *)((uintptr_t)w + p * strip->stride + strip->ahead), _MM_HINT_T1);
-            until_ask = strip->passes - 1;
-        }
+        asking_step(&asking);
         UNROLL for (uint32_t p = 0; p < panels; p++) lanes[p] =
             _mm512_load_ps(w + p * strip->stride);
         UNROLL for (uint32_t r = 0; r < rows; r++)
@@ -52,6 +48,7 @@ AVX512_INLINE void matmul_tile(const struct matmul_task *task, const uint32_t ro
             UNROLL for (uint32_t p = 0; p < panels; p++) MULTIPLY_ADD(sums[r][p], lanes[p], unit_x);
         }
     }
+    strip->asking = asking;
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         matmul_store_avx512(task, row + r, panel + p, sums[r][p]);
 }
@@ -63,8 +60,7 @@ AVX512_INLINE void matmul_tile(const struct matmul_task *task, const uint32_t ro
 
 /* One pass; `rows` is at most 6 for a strip of 4 panels. */
 AVX512_INLINE void matmul_pass(const struct matmul_task *task, const uint32_t panels,
-                               const struct strip *strip, uint32_t panel, uint32_t row,
-                               uint32_t rows)
+                               struct strip *strip, uint32_t panel, uint32_t row, uint32_t rows)
 {
     switch (rows) {
         TILE_CASE(1)
@@ -96,10 +92,12 @@ AVX512_INLINE void matmul_strip(const struct matmul_task *task, const uint32_t p
                                 struct strip *strip, uint32_t panel)
 {
     uint32_t row = 0;
-    strip->ahead = prefetch_distance(panels, strip->stride);
+    const size_t bytes = panels * strip->stride;
     strip->values = task->panels + panel * strip->stride;
-    for (strip->pass = 0; strip->pass < strip->passes; strip->pass++) {
-        const uint32_t left = strip->passes - strip->pass;
+    strip->asking = asking_begin(
+        panel + panels == task->panel_end && task->next ? task->next : strip->values + bytes, bytes,
+        strip->passes * strip->units);
+    for (uint32_t left = strip->passes; left > 0; left--) {
         const uint32_t rows = (task->rows - row + left - 1) / left;
         matmul_pass(task, panels, strip, panel, row, rows);
         row += rows;
@@ -112,7 +110,9 @@ AVX512_INLINE void matmul_panels(const struct matmul_task *task, size_t stride, 
     struct strip strip = {.stride = stride, .units = units};
     strip.passes = (task->rows + TILE_ROWS - 1) / TILE_ROWS;
     uint32_t panel = task->panel_first;
-    if (task->rows <= WIDE_TILE_ROWS)
+    if (task->rows == 0)
+        return;
+    if (task->rows <= WIDE_TILE_ROWS && WIDE_TILE_PANELS * stride <= ASK_STRIP_BYTES)
         for (; panel + WIDE_TILE_PANELS <= task->panel_end; panel += WIDE_TILE_PANELS)
             matmul_strip(task, WIDE_TILE_PANELS, &strip, panel);
     for (; panel + TILE_PANELS <= task->panel_end; panel += TILE_PANELS)
