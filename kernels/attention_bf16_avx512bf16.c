@@ -28,8 +28,7 @@ struct tile {
 /* The tiles of a task that are under way: `begun` counts all since the last one was settled. */
 struct pipeline {
     const struct attention_sums *sums;
-    const uint16_t *q;    /* [padded_dim / 2][24 rows][2 dims] */
-    uint32_t ahead_shift; /* log2 of bytes of bf16 for a byte of its pages */
+    const uint16_t *q; /* [padded_dim / 2][24 rows][2 dims] */
     uint32_t begun;
     struct tile tiles[STEPS];
 };
@@ -158,17 +157,14 @@ AVX512_INLINE void score_tile(const struct pipeline *pipeline, struct tile *tile
 {
     const uint32_t pairs = tile->rows->padded_dim / 2;
     const uint16_t *q = pipeline->q + (size_t)tile->row * 2;
-    const size_t ahead_line = (size_t)64 >> pipeline->ahead_shift;
     __m512 scores[TILE_ROWS][BLOCK_PARTS];
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
         scores[r][i] = _mm512_setzero_ps();
-    for (size_t pair = 0, at = 0, at_ahead = 0; pair < pairs; pair++, at += 64) {
+    for (size_t pair = 0, at = 0; pair < pairs; pair++, at += 64) {
         __m512 k[BLOCK_PARTS];
         UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] = load_pairs(tile->parts.k[i] + at);
-        if (tile->asks) {
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(tile->ahead.k[i] + at_ahead);
-            at_ahead += ahead_line;
-        }
+        if (tile->asks)
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(tile->ahead.k[i] + at);
         UNROLL for (uint32_t r = 0; r < count; r++)
         {
             const __m512 both = broadcast_pair(q + (pair * ATTENTION_TILE_ROWS + r) * 2);
@@ -212,7 +208,6 @@ AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile
                               uint32_t from, uint32_t to)
 {
     enum { PART_PAIRS = KV_BLOCK_TOKENS / 2 };
-    const size_t ahead_line = (size_t)64 >> pipeline->ahead_shift;
     const uint32_t padded = tile->rows->padded_dim;
     float *values = pipeline->sums->values + (size_t)tile->row * padded + dim;
     __m512 sums[TILE_ROWS][DIM_VECTORS];
@@ -223,15 +218,14 @@ AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile
         const uint32_t part = first / PART_PAIRS;
         const size_t at = ((size_t)(first % PART_PAIRS) * padded + dim) * 4;
         const uint8_t *at_v = tile->parts.v[part] + at;
-        const uint8_t *at_ahead =
-            tile->asks ? tile->ahead.v[part] + (at >> pipeline->ahead_shift) : NULL;
+        const uint8_t *at_ahead = tile->asks ? tile->ahead.v[part] + at : NULL;
         const uint32_t end = (part + 1) * PART_PAIRS < to ? (part + 1) * PART_PAIRS : to;
         for (uint32_t pair = first; pair < end; pair++, at_v += (size_t)padded * 4) {
             __m512 v[DIM_VECTORS];
             UNROLL for (uint32_t i = 0; i < vectors; i++) v[i] = load_pairs(at_v + (size_t)i * 64);
             if (at_ahead) {
-                UNROLL for (uint32_t i = 0; i < vectors; i++) ask(at_ahead + i * ahead_line);
-                at_ahead += padded / 16 * ahead_line;
+                UNROLL for (uint32_t i = 0; i < vectors; i++) ask(at_ahead + (size_t)i * 64);
+                at_ahead += (size_t)padded * 4;
             }
             UNROLL for (uint32_t r = 0; r < count; r++)
             {
@@ -388,44 +382,36 @@ AVX512_INLINE void widen_pairs(const uint8_t *q, const __m512 scales[2], uint16_
     _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(x[1], x[0]));
 }
 
-/* A part of K: pairs of dims of 16 tokens, so every scale stands in two lanes. */
-AVX512_INLINE void widen_k(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out)
+/* A part of K: pairs of dims of 16 tokens, so every scale stands in two lanes. Asks for as much
+ * from `ahead` on. */
+AVX512_INLINE void widen_k(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out,
+                           const uint8_t *ahead)
 {
     const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
     const __m512 all = _mm512_loadu_ps(scales);
     const __m512 by_lane[2] = {_mm512_permutexvar_ps(low, all), _mm512_permutexvar_ps(high, all)};
-    for (size_t at = 0; at < (size_t)padded * KV_BLOCK_TOKENS; at += 32)
+    for (size_t at = 0; at < (size_t)padded * KV_BLOCK_TOKENS; at += 64) {
+        ask(ahead + at);
         widen_pairs(q + at, by_lane, out + at);
+        widen_pairs(q + at + 32, by_lane, out + at + 32);
+    }
 }
 
 /* A part of V: pairs of tokens of all dims, so two scales alternate. */
-AVX512_INLINE void widen_v(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out)
+AVX512_INLINE void widen_v(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out,
+                           const uint8_t *ahead)
 {
+    const size_t pair_values = (size_t)padded * 2;
     for (uint32_t pair = 0; pair < KV_BLOCK_TOKENS / 2; pair++, scales += 2) {
         double both;
         __builtin_memcpy(&both, scales, sizeof(both));
         const __m512 lanes = _mm512_castpd_ps(_mm512_set1_pd(both));
         const __m512 by_lane[2] = {lanes, lanes};
-        for (size_t end = (size_t)padded * 2, at = 0; at < end; at += 32)
+        for (size_t end = (pair + 1) * pair_values, at = pair * pair_values; at < end; at += 32) {
+            ask(ahead + at);
             widen_pairs(q + at, by_lane, out + at);
-        q += (size_t)padded * 2;
-        out += (size_t)padded * 2;
-    }
-}
-
-/* The parts of an int8 block that a row sees, as bf16 in the scratch. */
-static void block_widen(const struct attention_rows *rows, const struct attention_space *space,
-                        uint32_t first, struct block_span seen, struct block_parts *parts)
-{
-    block_parts_place(rows, space, seen, parts);
-    for (uint32_t part = 0; part < BLOCK_PARTS; part++) {
-        struct int8_part from;
-        if (!int8_part_find(rows->task, first, seen, part, &from))
-            continue;
-        const size_t at = (size_t)part * KV_BLOCK_TOKENS * rows->padded_dim;
-        widen_k(from.k, from.k_scales, rows->padded_dim, space->widened_k + at);
-        widen_v(from.v, from.v_scales, rows->padded_dim, space->widened_v + at);
+        }
     }
 }
 
@@ -440,6 +426,27 @@ static bool find_ahead(const struct attention_rows *rows, uint32_t first, struct
     return true;
 }
 
+/* The parts of an int8 block that a row sees, as bf16 in the scratch. Meanwhile the next block is
+ * asked for: this takes most of the time of a decode step. */
+static void block_widen(const struct attention_rows *rows, const struct attention_space *space,
+                        uint32_t first, struct block_span seen, struct block_parts *parts)
+{
+    const struct attention_task *task = rows->task;
+    struct block_parts ahead;
+    const bool asks = find_ahead(rows, first, &ahead);
+    block_parts_place(rows, space, seen, parts);
+    for (uint32_t part = 0; part < BLOCK_PARTS; part++) {
+        struct int8_part from;
+        if (!int8_part_find(task, first, seen, part, &from))
+            continue;
+        const size_t at = (size_t)part * KV_BLOCK_TOKENS * rows->padded_dim;
+        widen_k(from.k, from.k_scales, rows->padded_dim, space->widened_k + at,
+                asks ? ahead.k[part] : from.k);
+        widen_v(from.v, from.v_scales, rows->padded_dim, space->widened_v + at,
+                asks ? ahead.v[part] : from.v);
+    }
+}
+
 /* The rows of the range in tiles of 6 or fewer, shared out evenly. */
 static void attend_block(const struct attention_rows *rows, const struct attention_space *space,
                          struct row_range range, uint32_t first, const struct attention_sums *sums)
@@ -448,13 +455,14 @@ static void attend_block(const struct attention_rows *rows, const struct attenti
     const struct block_span seen = seen_by_range(rows, range, first);
     struct block_parts parts;
     struct block_parts ahead = {0};
-    bool asks = find_ahead(rows, first, &ahead);
+    bool asks = false;
     pipeline->sums = sums;
     if (rows->task->kv->dtype == KV_I8) {
         pipeline_settle(pipeline); /* it reads what is overwritten here */
         block_widen(rows, space, first, seen, &parts);
     } else {
         block_parts_find(rows->task, first, seen, &parts);
+        asks = find_ahead(rows, first, &ahead);
     }
     uint32_t row = range.first;
     for (uint32_t left = (range.end - row + TILE_ROWS - 1) / TILE_ROWS; left > 0; left--) {
@@ -502,7 +510,6 @@ __attribute__((noinline)) static void attend(const struct attention_task *task)
     struct attention_space space = attention_space_place(task, rows.padded_dim);
     struct pipeline pipeline;
     pipeline.q = space.q;
-    pipeline.ahead_shift = task->kv->dtype == KV_I8;
     pipeline.begun = 0;
     space.under_way = &pipeline;
     scale_queries(&rows, space.q);
