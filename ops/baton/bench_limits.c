@@ -185,7 +185,10 @@ static double stream_measure(struct bench_limits *limits, size_t bytes)
                                  .bytes = pass_bytes,
                                  .passes = (uint32_t)(RUN_BYTES / pass_bytes)};
         const struct bench_time time = bench_measure(stream_call, &run, limits->budget_ms);
-        const double rate = (double)run.bytes * run.passes * NS_PER_S / time.least_ns;
+        /* Some runs through more than the last-level cache holds may still come from a cache, of
+         * which the system need not tell everything: there the median counts. */
+        const double ns = bytes > bench_cache_bytes() ? time.median_ns : time.least_ns;
+        const double rate = (double)run.bytes * run.passes * NS_PER_S / ns;
         best = rate > best ? rate : best;
     }
     return best;

@@ -2,7 +2,7 @@
  * could do and how fast memory can be read, by all members of a team.
  *
  * Each is measured when it is first asked for and then remembered; the best of several runs counts,
- * so that a machine busy with other things does not make the limit small. */
+ * so that a machine busy with other things does not make the limit small; of memory the median. */
 #ifndef BATON_OPS_BATON_BENCH_LIMITS_H
 #define BATON_OPS_BATON_BENCH_LIMITS_H
 
