@@ -7,6 +7,15 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
+enum status mover_data_check(const struct mover_options *options,
+                             const struct mover_data_header *header,
+                             const struct mover_segment *segments, uint32_t segment_count)
+{
+    CHECK(segment_count > 0 && segment_count <= MOVER_SEGMENTS_MAX);
+    CHECK(mover_segments_bytes(segments, segment_count) == header->payload_bytes);
+    return header->payload_bytes > options->data_bytes_max ? STATUS_LIMIT : STATUS_OK;
+}
+
 void mover_header_write(const struct mover_data_header *header, uint8_t *out)
 {
     store_le64(out, header->handoff);

@@ -19,6 +19,11 @@ static inline size_t mover_segments_bytes(const struct mover_segment *segments, 
         bytes += segments[i].bytes;
     return bytes;
 }
+/* What every mover asks of a data send: LIMIT for more than the options allow. Anything else is a
+ * bug of the caller. */
+enum status mover_data_check(const struct mover_options *options,
+                             const struct mover_data_header *header,
+                             const struct mover_segment *segments, uint32_t segment_count);
 /* Copies from one list of segments to another of as many bytes. */
 void mover_segments_copy(const struct mover_segment *to, uint32_t to_count,
                          const struct mover_segment *from, uint32_t from_count);

@@ -393,10 +393,7 @@ static enum status loopback_send_data(struct mover_peer *peer,
                                       uint64_t cookie)
 {
     struct mover *mover = peer->mover;
-    CHECK(segment_count > 0 && segment_count <= MOVER_SEGMENTS_MAX);
-    CHECK(mover_segments_bytes(segments, segment_count) == header->payload_bytes);
-    if (header->payload_bytes > mover->options.data_bytes_max)
-        return STATUS_LIMIT;
+    TRY(mover_data_check(&mover->options, header, segments, segment_count));
     enum status status = STATUS_AGAIN;
     pthread_mutex_lock(&lock);
     if (!peer->other || peer->closed)

@@ -99,12 +99,9 @@ enum status ucx_send_data(struct mover_peer *peer, const struct mover_data_heade
                           uint64_t cookie)
 {
     struct mover *mover = peer->mover;
-    CHECK(segment_count > 0 && segment_count <= MOVER_SEGMENTS_MAX);
-    CHECK(mover_segments_bytes(segments, segment_count) == header->payload_bytes);
     if (!ucx_peer_is_usable(peer))
         return STATUS_CLOSED;
-    if (header->payload_bytes > mover->options.data_bytes_max)
-        return STATUS_LIMIT;
+    TRY(mover_data_check(&mover->options, header, segments, segment_count));
     struct send *send = STAILQ_FIRST(&mover->sends_free);
     if (!send)
         return STATUS_AGAIN;

@@ -47,7 +47,9 @@ int command_bench(int argc, char **argv)
         argv[1] = program;
         return benches[i].run(argc - 1, argv + 1);
     }
-    fprintf(stderr, "baton bench: there is no bench '%s', there are: kernels, model, transfer\n",
-            argv[1]);
+    fprintf(stderr, "baton bench: there is no bench '%s', there are:", argv[1]);
+    for (size_t i = 0; i < ARRAY_COUNT(benches); i++)
+        fprintf(stderr, "%s %s", i > 0 ? "," : "", benches[i].name);
+    fputc('\n', stderr);
     return EXIT_WRONG_USAGE;
 }

@@ -21,34 +21,23 @@ static inline const struct mover_ops *mover_of_case(const char *name)
     return ops;
 }
 
+#define MOVER_CASE_OF(suite, mover, name)                                                          \
+    Test(suite, mover##_##name)                                                                    \
+    {                                                                                              \
+        name(mover_of_case(#mover));                                                               \
+    }
+
 /* Movers between processes: those that can see one die. */
 #define PROCESS_MOVER_OF(suite, name)                                                              \
     static void name(const struct mover_ops *ops);                                                 \
-    Test(suite, ucx_##name)                                                                        \
-    {                                                                                              \
-        name(mover_of_case("ucx"));                                                                \
-    }                                                                                              \
-    Test(suite, tls_##name)                                                                        \
-    {                                                                                              \
-        name(mover_of_case("tls"));                                                                \
-    }                                                                                              \
+    MOVER_CASE_OF(suite, ucx, name)                                                                \
+    MOVER_CASE_OF(suite, tls, name)                                                                \
     static void name(const struct mover_ops *ops)
 
 /* static void CASE(const struct mover_ops *ops) follows. */
 #define EVERY_MOVER_OF(suite, name)                                                                \
     static void name(const struct mover_ops *ops);                                                 \
-    Test(suite, ucx_##name)                                                                        \
-    {                                                                                              \
-        name(mover_of_case("ucx"));                                                                \
-    }                                                                                              \
-    Test(suite, tls_##name)                                                                        \
-    {                                                                                              \
-        name(mover_of_case("tls"));                                                                \
-    }                                                                                              \
-    Test(suite, loopback_##name)                                                                   \
-    {                                                                                              \
-        name(mover_of_case("loopback"));                                                           \
-    }                                                                                              \
-    static void name(const struct mover_ops *ops)
+    MOVER_CASE_OF(suite, loopback, name)                                                           \
+    PROCESS_MOVER_OF(suite, name)
 
 #endif
