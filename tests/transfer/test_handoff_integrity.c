@@ -46,6 +46,26 @@ EVERY_MOVER(damaged_pages_end_a_hand_off)
     }
 }
 
+/* Both ends compute it with the same code, so no hand-off would show that something is left out. */
+Test(handoff_integrity, a_checksum_binds_bytes_to_what_they_are)
+{
+    enum { STRIP_BYTES = 24, SLOTS = 4 };
+    static uint8_t memory[2 * SLOTS * STRIP_BYTES]; /* every strip holds the same bytes */
+    const struct handoff_region region = {
+        .base = memory, .layers = 2, .slots = SLOTS, .strip_bytes = STRIP_BYTES};
+    const uint32_t slots[2] = {1, 3}, generations[2] = {7, 8}, later[2] = {7, 9};
+    const struct strip_box box = {0, 1, 0, 2}, other_layer = {1, 1, 0, 2};
+    const struct strip_identity identity = {5, 0, generations}, other_handoff = {6, 0, generations},
+                                other_page = {5, 1, generations}, other_generation = {5, 0, later};
+    const uint32_t checksum = strip_checksum(&region, &identity, &box, slots);
+    cr_expect_neq(strip_checksum(&region, &other_handoff, &box, slots), checksum);
+    cr_expect_neq(strip_checksum(&region, &identity, &other_layer, slots), checksum);
+    cr_expect_neq(strip_checksum(&region, &other_page, &box, slots), checksum);
+    cr_expect_neq(strip_checksum(&region, &other_generation, &box, slots), checksum);
+    memory[3 * STRIP_BYTES + STRIP_BYTES - 1] ^= 1;
+    cr_expect_neq(strip_checksum(&region, &identity, &box, slots), checksum);
+}
+
 EVERY_MOVER(both_nodes_must_check_the_same_way)
 {
     static struct pair_fix fix;
