@@ -90,8 +90,8 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
         if (node->closing)
             return;
         LOG_WARN("request %" PRIx64 ": %s", decode_request_key(node, request)->request, error.text);
-        worker_send_failed(node->worker, decode_request_key(node, request), error.status,
-                           error.text);
+        worker_send_handoff_failed(node->worker, decode_request_key(node, request), error.status,
+                                   error.text);
         decode_request_release(node, request);
         return;
     }

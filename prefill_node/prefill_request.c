@@ -160,13 +160,13 @@ void prefill_request_accept(struct prefill_node *node, struct router_ref router,
                   "request %" PRIx64 ", attempt %" PRIu32 ", choice %" PRIu32 " came twice",
                   key.request, (uint32_t)key.attempt, (uint32_t)key.choice);
         LOG_WARN("%s", error.text);
-        worker_send_failed(node->worker, &key, error.status, error.text);
+        worker_send_refused(node->worker, &key, error.status, error.text);
         prefill_request_drop(node, twin, error.status, error.text, false);
         return;
     }
     if (check(node, message, &error) != STATUS_OK) {
         LOG_INFO("request %" PRIx64 " is refused: %s", key.request, error.text);
-        worker_send_failed(node->worker, &key, error.status, error.text);
+        worker_send_refused(node->worker, &key, error.status, error.text);
         return;
     }
     const uint32_t place = request_table_add(&node->table, &key);
@@ -175,7 +175,7 @@ void prefill_request_accept(struct prefill_node *node, struct router_ref router,
     if (request->delivers && open_handoff(node, request, message, &error) != STATUS_OK) {
         LOG_WARN("request %" PRIx64 " is refused: %s", key.request, error.text);
         request_table_remove(&node->table, place);
-        worker_send_failed(node->worker, &key, error.status, error.text);
+        worker_send_refused(node->worker, &key, error.status, error.text);
         return;
     }
     move_on(node, request, STEP_ADMIT);

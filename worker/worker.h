@@ -77,10 +77,15 @@ int worker_run(struct worker *worker, const struct worker_node *node, void *arg)
 /* To the router that asked; a lost link is no error, anything else is logged. */
 void worker_send(struct worker *worker, struct router_ref router, enum message_id id,
                  const void *message);
-/* FAILED for one request. */
+/* FAILED for a request that was not taken: INVALID and LIMIT blame what the client asked for. */
+void worker_send_refused(struct worker *worker, const struct request_key *key, enum status status,
+                         const char *text);
+/* FAILED for one that was taken, so checked: whatever went wrong later is no fault of the client,
+ * and INVALID and LIMIT go out as INTERNAL. */
 void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
                         const char *text);
-/* The same for a hand-off; when its pages were damaged on their way the router may try again. */
+/* The same for a hand-off, where the two are the peer's fault and go out as REFUSED; when its pages
+ * were damaged on their way the router may try again. */
 void worker_send_handoff_failed(struct worker *worker, const struct request_key *key,
                                 enum status status, const char *text);
 

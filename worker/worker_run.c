@@ -177,16 +177,29 @@ static void send_failed(struct worker *worker, const struct request_key *key, en
     worker_send(worker, key->router, MESSAGE_ID_FAILED, &message);
 }
 
+/* INVALID and LIMIT tell the router that the client asked for what cannot be. */
+static bool blames_client(enum status status)
+{
+    return status == STATUS_INVALID || status == STATUS_LIMIT;
+}
+
+void worker_send_refused(struct worker *worker, const struct request_key *key, enum status status,
+                         const char *text)
+{
+    send_failed(worker, key, status, text, false);
+}
+
 void worker_send_failed(struct worker *worker, const struct request_key *key, enum status status,
                         const char *text)
 {
-    send_failed(worker, key, status, text, false);
+    send_failed(worker, key, blames_client(status) ? STATUS_INTERNAL : status, text, false);
 }
 
 void worker_send_handoff_failed(struct worker *worker, const struct request_key *key,
                                 enum status status, const char *text)
 {
-    send_failed(worker, key, status, text, status == STATUS_CORRUPT);
+    send_failed(worker, key, blames_client(status) ? STATUS_REFUSED : status, text,
+                status == STATUS_CORRUPT);
 }
 
 enum status worker_forward(const struct worker *worker, const struct forward_sequence *sequences,

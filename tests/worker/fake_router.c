@@ -86,12 +86,15 @@ static void on_step(struct fake_worker *worker, const struct msg_step *step)
 static void on_failed(struct fake_worker *worker, const struct msg_failed *failed)
 {
     struct fake_answer *answer = find(worker->router, failed->request, failed->attempt);
+    const enum status status = (enum status)(-(int)failed->code);
     answer->failures++;
+    answer->blamed |= status == STATUS_INVALID || status == STATUS_LIMIT;
     if (answer->failed != STATUS_OK)
         return;
-    answer->failed = (enum status)(-(int)failed->code);
+    answer->failed = status;
     wire_str_copy(failed->text, answer->text, sizeof answer->text);
-    send_cancel(worker == answer->decode ? answer->prefill : answer->decode, answer);
+    if (!answer->hold_cancel)
+        send_cancel(worker == answer->decode ? answer->prefill : answer->decode, answer);
 }
 
 static void on_reserved(struct fake_worker *worker, const struct msg_reserved *reserved)

@@ -56,9 +56,11 @@ struct fake_answer {
     int32_t stop_id;
     enum status failed;
     uint32_t failures;
+    bool blamed;                  /* one of them said that the client asked for what cannot be */
     char text[513];               /* of the refusal or the failure */
     struct msg_report reports[3]; /* by role; role 0: none */
     bool hold_prefill;            /* RESERVED does not lead to PREFILL by itself */
+    bool hold_cancel;             /* nor FAILED to a CANCEL for the other worker */
 };
 
 struct fake_router {

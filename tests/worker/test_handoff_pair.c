@@ -45,6 +45,12 @@ static struct ask plain(uint32_t prompt_count, uint32_t max_tokens)
                         .ignore_eos = true};
 }
 
+static bool answer_failed_twice(const void *arg)
+{
+    const struct fake_answer *answer = arg;
+    return answer->failures == 2;
+}
+
 static struct fake_answer *ask_pair(const struct ask *ask)
 {
     return fake_router_ask(&router, decode, prefill, ask);
@@ -288,6 +294,24 @@ Test(handoff_pair, wrong_tickets_ids_boots_and_addresses_fail_with_a_sentence)
     }
     wait_idle();
     fake_router_expect(&router, ask_pair(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+/* A frame that is too long is LIMIT to who reads it; to the client that would be a 400. */
+Test(handoff_pair, a_prefill_node_that_breaks_the_protocol_is_not_the_clients_fault)
+{
+    open_with((const char *[]){"--enable-fault-injection", "--fault",
+                               "done:1:corrupt,done:2:short,done:3:short", NULL},
+              NULL);
+    struct ask ask = plain(100, 10);
+    for (int i = 0; i < 3; i++) {
+        struct fake_answer *answer = fake_router_begin(&router, decode, prefill, &ask);
+        answer->hold_cancel = true;
+        fake_router_send_reserve(answer);
+        fake_router_wait(&router, "both nodes' failure", answer_failed_twice, answer);
+        cr_assert(!answer->blamed, "%s", answer->text);
+        wait_idle();
+    }
     close_all();
 }
 
