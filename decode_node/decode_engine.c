@@ -2,80 +2,77 @@
 #include "decode_node/decode_internal.h"
 
 #include <inttypes.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/check.h"
 #include "base/log.h"
+
+enum {
+    /* Before the engine has taken a place's second ADMIT there can be, of one place: DROP of the
+     * life before, ADMIT and DROP of this one. */
+    COMMANDS_PER_REQUEST = 4,
+    STEPS_IN_EVENT_RING = 4,
+};
 
 size_t decode_engine_events(const struct worker *worker, uint32_t batch_max)
 {
     return (size_t)batch_max + 1 + worker->options->max_requests;
 }
 
-/* ---- lists ---- */
-
-static bool list_remove(uint32_t *list, uint32_t *count, uint32_t place)
+void decode_engine_create(struct decode_engine *engine, struct worker *worker,
+                          struct decode_request *requests, uint32_t batch_max,
+                          loop_callback on_events, void *arg)
 {
-    for (uint32_t i = 0; i < *count; i++) {
-        if (list[i] != place)
-            continue;
-        (*count)--;
-        memmove(list + i, list + i + 1, (*count - i) * sizeof *list);
-        return true;
-    }
-    return false;
+    const uint32_t waiting = worker->options->max_requests, all = waiting + batch_max;
+    const struct engine_port_sizes sizes = {
+        .command_bytes = sizeof(struct decode_command),
+        .command_count = (size_t)waiting * COMMANDS_PER_REQUEST,
+        .event_bytes = sizeof(struct decode_event),
+        .event_count = STEPS_IN_EVENT_RING * decode_engine_events(worker, batch_max),
+    };
+    *engine = (struct decode_engine){
+        .worker = worker,
+        .port = engine_port_create(worker->loop, &sizes, on_events, arg),
+        .requests = requests,
+        .sampler = sampler_create(model_info(worker->model)->token_count),
+        .batch_max = batch_max,
+        .waiting = calloc(waiting, sizeof *engine->waiting),
+        .running = calloc(batch_max, sizeof *engine->running),
+        .members = calloc(all, sizeof *engine->members),
+        .turns = calloc(all, sizeof *engine->turns),
+        .planned = calloc(all, sizeof *engine->planned),
+        .sequences = calloc(batch_max, sizeof *engine->sequences),
+    };
+    CHECK(engine->waiting && engine->running && engine->members && engine->turns &&
+          engine->planned && engine->sequences);
+    step_time_init(&engine->step_time);
+    LOG_INFO("rings: %zu commands, %zu events, %zu KiB", sizes.command_count, sizes.event_count,
+             (sizes.command_count * sizes.command_bytes + sizes.event_count * sizes.event_bytes) >>
+                 10);
 }
 
-static void give_pages_back(struct decode_engine *engine, uint32_t place)
+void decode_engine_destroy(struct decode_engine *engine)
 {
-    struct decode_request *request = &engine->requests[place];
-    page_pool_free(engine->worker->pages, request->slots, request->page_count);
-    request->engine.has_pages = false;
+    engine_port_destroy(engine->port);
+    sampler_destroy(engine->sampler);
+    free(engine->waiting);
+    free(engine->running);
+    free(engine->members);
+    free(engine->turns);
+    free(engine->planned);
+    free(engine->sequences);
 }
 
 static void take_command(struct decode_engine *engine, const struct decode_command *command)
 {
     if (command->kind == COMMAND_ADMIT) {
-        engine->waiting[engine->waiting_count++] = command->place;
+        decode_batch_add(engine, command->place);
         return;
     }
-    if (!list_remove(engine->running, &engine->running_count, command->place) &&
-        !list_remove(engine->waiting, &engine->waiting_count, command->place))
+    if (!decode_batch_remove(engine, command->place))
         return; /* the last word about it had been said when the order to drop it was given */
-    give_pages_back(engine, command->place);
     const struct decode_event event = {.kind = EVENT_DROPPED, .place = command->place};
     engine_port_event(engine->port, &event);
-}
-
-/* ---- admission ---- */
-
-static uint32_t rows_left(const struct decode_engine *engine, uint32_t place)
-{
-    const struct decode_request *request = &engine->requests[place];
-    return request->engine.token_count - request->engine.computed;
-}
-
-static void admit(struct decode_engine *engine)
-{
-    for (uint32_t i = 0; i < engine->running_count; i++)
-        engine->running_rows[i] = rows_left(engine, engine->running[i]);
-    for (uint32_t i = 0; i < engine->waiting_count; i++)
-        engine->waiting_rows[i] = rows_left(engine, engine->waiting[i]);
-    const struct batch_snapshot snapshot = {
-        .running_rows = engine->running_rows,
-        .running_count = engine->running_count,
-        .waiting_rows = engine->waiting_rows,
-        .waiting_count = engine->waiting_count,
-        .batch_max = engine->batch_max,
-        .chunk_tokens = engine->worker->options->chunk_tokens,
-    };
-    const uint32_t joining = batch_admission_plan(&snapshot, engine->rows);
-    memcpy(engine->running + engine->running_count, engine->waiting,
-           joining * sizeof *engine->waiting);
-    engine->running_count += joining;
-    engine->waiting_count -= joining;
-    memmove(engine->waiting, engine->waiting + joining,
-            engine->waiting_count * sizeof *engine->waiting);
 }
 
 /* ---- one step ---- */
@@ -89,18 +86,18 @@ static uint32_t prepare(struct decode_engine *engine, uint32_t *rows_out, bool *
     for (uint32_t i = 0; i < engine->running_count; i++) {
         const struct decode_request *request = &engine->requests[engine->running[i]];
         const uint32_t computed = request->engine.computed;
-        if (engine->rows[i] == 0)
+        if (request->engine.rows == 0)
             continue;
         engine->sequences[count++] = (struct forward_sequence){
             .tokens = request->job.tokens + computed,
-            .count = engine->rows[i],
+            .count = request->engine.rows,
             .position = computed,
             .slots = request->slots,
-            .logit_rows = computed + engine->rows[i] == request->engine.token_count ? 1 : 0,
+            .logit_rows = computed + request->engine.rows == request->engine.token_count ? 1 : 0,
         };
         best_only &= engine->sequences[count - 1].logit_rows == 0 ||
                      sampling_needs_best_only(&request->job.sampling);
-        rows += engine->rows[i];
+        rows += request->engine.rows;
     }
     *rows_out = rows;
     *best_only_out = best_only;
@@ -109,7 +106,7 @@ static uint32_t prepare(struct decode_engine *engine, uint32_t *rows_out, bool *
 
 static void fail(struct decode_engine *engine, uint32_t place, enum status status, const char *text)
 {
-    give_pages_back(engine, place);
+    decode_batch_truncate(engine, place, 0);
     struct decode_event event = {.kind = EVENT_FAILED, .place = place};
     error_set(&event.failed, status, "%s", text);
     engine_port_event(engine->port, &event);
@@ -141,7 +138,7 @@ static bool pick(struct decode_engine *engine, uint32_t place, const struct pass
     if (stays)
         job->tokens[request->engine.token_count++] = id;
     else
-        give_pages_back(engine, place);
+        decode_batch_truncate(engine, place, 0);
     engine_port_event(engine->port, &event);
     return stays;
 }
@@ -156,12 +153,16 @@ static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t en
         const uint32_t place = engine->running[i];
         struct decode_request *request = &engine->requests[place];
         bool stays = true;
-        if (engine->rows[i] > 0 && request->engine.first_step_ns == 0) {
+        if (request->engine.rows == 0) {
+            engine->running[kept++] = place;
+            continue;
+        }
+        if (request->engine.first_step_ns == 0) {
             request->engine.first_step_ns = start_ns;
             request->engine.first_step_us = (end_ns - start_ns) / NS_PER_US;
         }
-        request->engine.computed += engine->rows[i];
-        if (engine->rows[i] > 0 && request->engine.computed == request->engine.token_count)
+        request->engine.computed += request->engine.rows;
+        if (request->engine.computed == request->engine.token_count)
             stays = pick(engine, place, rows, row++);
         if (stays)
             engine->running[kept++] = place;
@@ -177,18 +178,34 @@ static void fail_all(struct decode_engine *engine, enum status status, const cha
     engine->running_count = 0;
 }
 
+/* Tokens that the step's sequences have together; 0 for a step with rows of a prompt, which tells
+ * nothing about the others. */
+static uint64_t step_context(const struct decode_engine *engine, uint32_t count)
+{
+    uint64_t context = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (engine->sequences[i].count > 1)
+            return 0;
+        context += engine->sequences[i].position + 1;
+    }
+    return context;
+}
+
 static void run_step(struct decode_engine *engine)
 {
     struct worker *worker = engine->worker;
     struct decode_event done = {.kind = EVENT_STEP};
     bool best_only;
+    const uint64_t start_ns = clock_now_ns(worker->clock);
     const uint32_t count = prepare(engine, &done.step.rows, &best_only);
+    const uint64_t context = step_context(engine, count);
     struct pass_rows rows;
     struct error error;
-    const uint64_t start_ns = clock_now_ns(worker->clock);
+    const uint64_t forward_ns = clock_now_ns(worker->clock);
     const enum status status =
         worker_forward(worker, engine->sequences, count, best_only, NULL, &rows, &error);
     const uint64_t end_ns = clock_now_ns(worker->clock);
+    done.step.forward_ns = end_ns - forward_ns;
     if (status == STATUS_OK) {
         move_on(engine, start_ns, end_ns, &rows);
     } else {
@@ -196,7 +213,14 @@ static void run_step(struct decode_engine *engine)
         done.step.rows = 0;
     }
     done.step.running = engine->running_count;
+    done.step.preempted = engine->preempted;
+    done.step.lost_tokens = engine->lost_tokens;
+    engine->preempted = engine->lost_tokens = 0;
     done.step.busy_ns = clock_now_ns(worker->clock) - start_ns;
+    if (status == STATUS_OK && context > 0)
+        step_time_add(&engine->step_time, context, count, (double)done.step.busy_ns / NS_PER_US);
+    if (engine->target_us > 0)
+        done.step.cost = step_time_cost(&engine->step_time);
     engine_port_event(engine->port, &done);
     engine_port_ring(engine->port);
 }
@@ -215,8 +239,7 @@ void decode_engine_run(void *arg)
         }
         if (commands)
             engine_port_ring(engine->port);
-        admit(engine);
-        if (engine->running_count > 0)
+        if (decode_batch_admit(engine) > 0)
             run_step(engine);
         else
             engine_port_sleep(engine->port);

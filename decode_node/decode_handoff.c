@@ -19,6 +19,7 @@ static void pages_unreserve(void *arg, uint32_t count)
 {
     struct decode_node *node = arg;
     page_pool_unreserve(node->worker->pages, count);
+    engine_port_poke(node->port); /* it may wait for pages */
 }
 
 static void pages_take(void *arg, uint32_t count, uint32_t *slots_out, uint32_t *generations_out)
@@ -33,6 +34,7 @@ static void pages_give_back(void *arg, const uint32_t *slots, uint32_t count)
 {
     struct decode_node *node = arg;
     page_pool_free(node->worker->pages, slots, count);
+    engine_port_poke(node->port);
 }
 
 /* ---- what comes of a hand-off ---- */
@@ -80,13 +82,13 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
     struct decode_node *node = arg;
     struct decode_request *request = context;
     struct page_pool *pages = node->worker->pages;
-    const uint32_t rest = request->page_count - request->prompt_pages;
+    const uint32_t rest = request->pages_first - request->prompt_pages;
     struct error error;
     (void)stats;
     request->control.handoff = 0;
     if (node->closing || check_first(node, request, first, slot_count, &error) != STATUS_OK) {
         page_pool_free(pages, slots, slot_count);
-        page_pool_unreserve(pages, rest);
+        decode_request_unreserve(node, request);
         if (node->closing)
             return;
         LOG_WARN("request %" PRIx64 ": %s", decode_request_key(node, request)->request, error.text);
@@ -98,6 +100,7 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
     memcpy(request->slots, slots, slot_count * sizeof *slots);
     page_pool_take(pages, rest, request->slots + slot_count);
     request->job.tokens[request->job.given_count] = first->tokens.items[0];
+    request->engine.page_count = request->pages_first;
     request->engine.computed = request->job.given_count;
     request->engine.token_count = request->job.given_count + 1;
     request->control.written++;
@@ -110,7 +113,7 @@ static void on_failed(void *arg, void *context, enum status status, const char *
     struct decode_request *request = context;
     /* The prompt's pages go back by themselves. */
     request->control.handoff = 0;
-    page_pool_unreserve(node->worker->pages, request->page_count - request->prompt_pages);
+    decode_request_unreserve(node, request);
     if (node->closing)
         return;
     const struct request_key *key = decode_request_key(node, request);
@@ -127,14 +130,9 @@ enum status decode_handoff_reserve(struct decode_node *node, struct decode_reque
                                    uint32_t lease_ms, uint64_t *ticket_out, struct error *error)
 {
     const struct request_key *key = decode_request_key(node, request);
-    const uint32_t rest = request->page_count - request->prompt_pages;
-    if (page_pool_free_count(node->worker->pages) < request->page_count ||
-        page_pool_reserve(node->worker->pages, rest) != STATUS_OK)
-        return error_set(error, STATUS_BUSY,
-                         "%" PRIu32 " KV pages are needed for prompt and answer, %" PRIu32
-                         " of %" PRIu32 " are free",
-                         request->page_count, page_pool_free_count(node->worker->pages),
-                         node->worker->limits.pages_total);
+    const uint32_t rest = request->pages_first - request->prompt_pages;
+    if (page_pool_reserve(node->worker->pages, rest) != STATUS_OK)
+        return error_set(error, STATUS_BUSY, "the last free KV pages were just taken");
     const enum status status =
         handoff_reserve(node->receiver, key->request, key->attempt, request->prompt_pages, lease_ms,
                         request, &request->control.handoff, ticket_out, error);

@@ -2,6 +2,8 @@
 #ifndef BATON_DECODE_NODE_DECODE_INTERNAL_H
 #define BATON_DECODE_NODE_DECODE_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "decode_node/batch_admission.h"
 #include "decode_node/decode_node.h"
 #include "worker/engine_port.h"
@@ -12,9 +14,9 @@
 /* Where a request is, as control sees it, and who owns its pages then. */
 enum decode_state {
     DECODE_FREE,
-    DECODE_RESERVED, /* the prompt's pages: the hand-off; those of the answer: set aside, unnamed */
-    DECODE_ACTIVE,   /* all pages: the engine, where it waits for a place or runs */
-    DECODE_LEAVING,  /* given up; all pages still the engine's, until its last word */
+    DECODE_RESERVED, /* the prompt's: the hand-off; the one to grow into: set aside, unnamed */
+    DECODE_ACTIVE,   /* the engine, where it waits for a place or runs, or has lost them */
+    DECODE_LEAVING,  /* given up; still the engine's, until its last word */
     DECODE_STATE_COUNT
 };
 
@@ -30,9 +32,10 @@ struct decode_request {
     /* Fixed while the place is taken; both threads read. */
     struct job job;
     bool local;            /* the prompt is read here */
-    uint32_t page_count;   /* for prompt and answer */
+    uint32_t pages_end;    /* for prompt and whole answer */
+    uint32_t pages_first;  /* what a reservation sets aside: batch_admission_pages */
     uint32_t prompt_pages; /* of these, what the hand-off brings */
-    uint32_t *slots;       /* [pages of a context] complete when the engine gets the request */
+    uint32_t *slots;       /* [pages of a context] */
 
     struct {
         enum decode_state state;
@@ -44,9 +47,11 @@ struct decode_request {
 
     /* Handed to the engine with ADMIT, back to control with the last word. */
     struct {
+        uint64_t arrival;     /* a serial number: what is older */
         uint32_t computed;    /* tokens whose KV is in the pages */
         uint32_t token_count; /* tokens known, above computed */
-        bool has_pages;
+        uint32_t page_count;  /* of slots, those it holds */
+        uint32_t rows;        /* in this step */
         uint64_t first_step_ns, first_step_us, last_token_ns;
     } engine;
 };
@@ -74,7 +79,9 @@ struct decode_event {
         } token;
         struct {
             uint32_t rows, running;
-            uint64_t busy_ns;
+            uint64_t busy_ns, forward_ns;
+            uint32_t preempted, lost_tokens; /* since the step before */
+            struct step_cost cost;
         } step;
         struct error failed;
     };
@@ -86,14 +93,20 @@ struct decode_engine {
     struct decode_request *requests;
     struct sampler *sampler;
     uint32_t batch_max;
+    double target_us;  /* of a step; 0: none */
     uint32_t *waiting; /* [max_requests] places in order of arrival */
     uint32_t waiting_count;
-    uint32_t *running; /* [batch_max] places in the order they joined */
+    uint32_t *running; /* [batch_max] places in order of arrival */
     uint32_t running_count;
-    uint32_t *rows;                     /* [batch_max] of each running one in this step */
-    uint32_t *running_rows;             /* [batch_max] of the snapshot */
-    uint32_t *waiting_rows;             /* [max_requests] of the snapshot */
+    uint64_t arrivals;
+    struct batch_member *members;       /* [batch_max + max_requests] of the snapshot */
+    struct batch_turn *turns;           /* the same */
+    uint32_t *planned;                  /* the same: places in the order of the snapshot */
     struct forward_sequence *sequences; /* [batch_max] */
+    struct step_time step_time;
+    uint32_t preempted, lost_tokens; /* since the last EVENT_STEP */
+    /* Somebody here waits for pages: control reserves none meanwhile. */
+    atomic_bool short_of_pages;
 };
 
 struct decode_node {
@@ -112,14 +125,36 @@ struct decode_node {
     struct loop_timer *deadlines;
     struct rate rate;
     uint64_t tokens_done;
-    uint32_t engine_running; /* after the last step */
+    uint32_t engine_running;     /* after the last step */
+    struct step_cost cost;       /* likewise */
+    struct msg_decode_load load; /* counters for heartbeats */
     bool closing;
 };
 
 /* Most events between two looks at the room: a step, and a drop of every request. */
 size_t decode_engine_events(const struct worker *worker, uint32_t batch_max);
+/* Allocates everything that steps need. requests: [max_requests], what commands and events speak
+ * of. on_events, arg: as engine_port_create. The engine does not run yet. */
+void decode_engine_create(struct decode_engine *engine, struct worker *worker,
+                          struct decode_request *requests, uint32_t batch_max,
+                          loop_callback on_events, void *arg);
+/* The engine's thread has ended. */
+void decode_engine_destroy(struct decode_engine *engine);
 /* The engine thread's main function; arg is a struct decode_engine. */
 void decode_engine_run(void *arg);
+
+/* ---- the batch and its pages, engine thread ---- */
+
+/* A sequence that came by command. */
+void decode_batch_add(struct decode_engine *engine, uint32_t place);
+/* Takes a sequence out with its pages; false when it is not there. */
+bool decode_batch_remove(struct decode_engine *engine, uint32_t place);
+/* Plans the next step and carries out what comes before it: pages are given back and taken, the
+ * lists and engine.rows are set. Returns the rows of the step. */
+uint32_t decode_batch_admit(struct decode_engine *engine);
+/* Takes back the tail of what was computed: from now on `tokens` tokens are in the pages, at most
+ * as many as before; the pages behind them are free. */
+void decode_batch_truncate(struct decode_engine *engine, uint32_t place, uint32_t tokens);
 
 /* ---- requests, control thread ---- */
 
@@ -134,13 +169,16 @@ void decode_request_drop(struct decode_node *node, uint32_t place, enum status s
 /* ---- the hand-off's end, control thread ---- */
 
 enum status decode_handoff_create(struct decode_node *node, struct error *error);
-/* Sets a request's pages aside: those of the prompt with the hand-off, the others with the pool. */
+/* Sets a request's first pages aside: the prompt's with the hand-off, the others with the pool. */
 enum status decode_handoff_reserve(struct decode_node *node, struct decode_request *request,
                                    uint32_t lease_ms, uint64_t *ticket_out, struct error *error);
 /* Sends the request to the engine; slots and tokens are complete. */
 void decode_request_admit(struct decode_node *node, struct decode_request *request);
 const struct request_key *decode_request_key(const struct decode_node *node,
                                              const struct decode_request *request);
+/* Gives back what was set aside for growth when a hand-off comes to nothing, and wakes the engine:
+ * it may wait for pages. */
+void decode_request_unreserve(struct decode_node *node, const struct decode_request *request);
 /* Frees the place of a request that is RESERVED or whose last word the engine has said. */
 void decode_request_release(struct decode_node *node, struct decode_request *request);
 

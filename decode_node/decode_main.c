@@ -26,6 +26,12 @@ static const struct config_row rows[] = {
      .help = "how long pages stay set aside for a prefill node that does not come",
      .min = 10,
      .max = 600000},
+    {.name = "tpot-target-ms",
+     .kind = CONFIG_MS,
+     .offset = offsetof(struct decode_options, tpot_target_ms),
+     .fallback = "0",
+     .help = "a step is to take no longer: requests that would make it so wait; 0 for no target",
+     .max = 60000},
 };
 
 static const struct config_command command = {

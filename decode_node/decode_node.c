@@ -7,13 +7,7 @@
 #include "base/log.h"
 #include "decode_node/decode_internal.h"
 
-enum {
-    DEADLINE_TICK_MS = 100,
-    /* Before the engine has taken a place's second ADMIT there can be, of one place: DROP of the
-     * life before, ADMIT and DROP of this one. */
-    COMMANDS_PER_REQUEST = 4,
-    STEPS_IN_EVENT_RING = 4,
-};
+enum { DEADLINE_TICK_MS = 100 };
 
 void decode_node_batch(const struct decode_options *options, struct worker_batch *out)
 {
@@ -83,6 +77,7 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     heartbeat->pages_free = page_pool_free_count(node->worker->pages);
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
+    heartbeat->decode = node->load;
 }
 
 static uint32_t open_count(const void *arg)
@@ -145,39 +140,6 @@ static void allocate(struct decode_node *node)
                  10);
 }
 
-static void create_engine(struct decode_node *node)
-{
-    struct worker *worker = node->worker;
-    struct decode_engine *engine = &node->engine;
-    const uint32_t requests = worker->options->max_requests;
-    const uint32_t batch_max = node->options->max_batch;
-    const struct engine_port_sizes sizes = {
-        .command_bytes = sizeof(struct decode_command),
-        .command_count = (size_t)requests * COMMANDS_PER_REQUEST,
-        .event_bytes = sizeof(struct decode_event),
-        .event_count = STEPS_IN_EVENT_RING * decode_engine_events(worker, batch_max),
-    };
-    node->port = engine_port_create(worker->loop, &sizes, on_events, node);
-    *engine = (struct decode_engine){
-        .worker = worker,
-        .port = node->port,
-        .requests = node->requests,
-        .sampler = sampler_create(model_info(worker->model)->token_count),
-        .batch_max = batch_max,
-        .waiting = calloc(requests, sizeof *engine->waiting),
-        .running = calloc(batch_max, sizeof *engine->running),
-        .rows = calloc(batch_max, sizeof *engine->rows),
-        .running_rows = calloc(batch_max, sizeof *engine->running_rows),
-        .waiting_rows = calloc(requests, sizeof *engine->waiting_rows),
-        .sequences = calloc(batch_max, sizeof *engine->sequences),
-    };
-    CHECK(engine->waiting && engine->running && engine->rows && engine->running_rows &&
-          engine->waiting_rows && engine->sequences);
-    LOG_INFO("rings: %zu commands, %zu events, %zu KiB", sizes.command_count, sizes.event_count,
-             (sizes.command_count * sizes.command_bytes + sizes.event_count * sizes.event_bytes) >>
-                 10);
-}
-
 enum status decode_node_create(struct worker *worker, const struct decode_options *options,
                                struct decode_node **out, struct error *error)
 {
@@ -201,7 +163,10 @@ enum status decode_node_create(struct worker *worker, const struct decode_option
     };
     LOG_INFO("prefill nodes dial %s", node->events.data_address);
     allocate(node);
-    create_engine(node);
+    decode_engine_create(&node->engine, worker, node->requests, options->max_batch, on_events,
+                         node);
+    node->engine.target_us = (double)options->tpot_target_ms * 1000;
+    node->port = node->engine.port;
     node->deadlines = loop_timer_create(worker->loop, on_deadline_tick, node);
     loop_timer_start(node->deadlines, DEADLINE_TICK_MS, DEADLINE_TICK_MS);
     engine_port_start(node->port, decode_engine_run, &node->engine);
@@ -220,10 +185,9 @@ static void end_requests(struct decode_node *node)
         if (request->control.state == DECODE_RESERVED && request->control.handoff != 0) {
             handoff_cancel(node->receiver, request->control.handoff, STATUS_CANCELED,
                            "the decode node stops");
-            page_pool_unreserve(pages, request->page_count - request->prompt_pages);
+            decode_request_unreserve(node, request);
         }
-        if (request->engine.has_pages)
-            page_pool_free(pages, request->slots, request->page_count);
+        page_pool_free(pages, request->slots, request->engine.page_count);
     }
 }
 
@@ -236,14 +200,7 @@ void decode_node_destroy(struct decode_node *node)
     end_requests(node);
     handoff_receiver_destroy(node->receiver);
     loop_timer_destroy(node->deadlines);
-    engine_port_destroy(node->port);
-    sampler_destroy(node->engine.sampler);
-    free(node->engine.waiting);
-    free(node->engine.running);
-    free(node->engine.rows);
-    free(node->engine.running_rows);
-    free(node->engine.waiting_rows);
-    free(node->engine.sequences);
+    decode_engine_destroy(&node->engine);
     token_batch_destroy(node->tokens);
     request_table_destroy(&node->table);
     free(node->requests);

@@ -15,6 +15,7 @@ struct decode_options {
     const char *data_address;
     uint32_t max_batch;
     uint32_t lease_ms;
+    uint32_t tpot_target_ms; /* 0: none */
 };
 
 struct decode_node;

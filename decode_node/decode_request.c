@@ -43,7 +43,7 @@ static void move_on(struct decode_node *node, struct decode_request *request, en
 
 void decode_request_release(struct decode_node *node, struct decode_request *request)
 {
-    CHECK(!request->engine.has_pages && request->control.handoff == 0);
+    CHECK(request->engine.page_count == 0 && request->control.handoff == 0);
     move_on(node, request, STEP_RELEASE);
     request_table_remove(&node->table, place_of(node, request));
 }
@@ -52,9 +52,14 @@ void decode_request_admit(struct decode_node *node, struct decode_request *reque
 {
     move_on(node, request, STEP_ADMIT);
     request->control.ready_ns = loop_now_ns(node->worker->loop);
-    request->engine.has_pages = true;
     const struct decode_command command = {.kind = COMMAND_ADMIT, .place = place_of(node, request)};
     engine_port_command(node->port, &command);
+}
+
+void decode_request_unreserve(struct decode_node *node, const struct decode_request *request)
+{
+    page_pool_unreserve(node->worker->pages, request->pages_first - request->prompt_pages);
+    engine_port_poke(node->port);
 }
 
 /* ---- in ---- */
@@ -85,7 +90,9 @@ static void take(struct decode_node *node, struct decode_request *request,
     const uint64_t now_ns = loop_now_ns(node->worker->loop);
     job_copy(&message->job, limits, request->job.tokens, &request->job);
     request->local = message->local != 0;
-    request->page_count = job_pages_at_end(&request->job, limits->page_tokens);
+    request->pages_end = job_pages_at_end(&request->job, limits->page_tokens);
+    request->pages_first =
+        batch_admission_pages(request->job.given_count, limits->page_tokens, request->pages_end);
     request->prompt_pages = job_pages(request->job.given_count, limits->page_tokens);
     memset(&request->control, 0, sizeof request->control);
     memset(&request->engine, 0, sizeof request->engine);
@@ -94,18 +101,75 @@ static void take(struct decode_node *node, struct decode_request *request,
         request->control.deadline_ns = now_ns + (uint64_t)message->job.remaining_ms * NS_PER_MS;
 }
 
-/* A prompt that is read here: all pages are named at once. */
+/* Sequences that the node holds, with the one that is asked for. */
+static void add_up(const struct decode_node *node, const struct decode_request *asked,
+                   uint64_t *context_out, uint32_t *count_out)
+{
+    *context_out = asked->job.given_count;
+    *count_out = 1;
+    for (uint32_t i = 0; i < node->table.capacity; i++) {
+        const struct decode_request *request = &node->requests[i];
+        if (!node->table.used[i] || request == asked || request->control.state == DECODE_LEAVING)
+            continue;
+        *context_out += request->job.prompt_count + request->control.written;
+        ++*count_out;
+    }
+}
+
+/* What would only wait here waits at the router. */
+static enum status check_target(const struct decode_node *node,
+                                const struct decode_request *request, struct error *error)
+{
+    uint64_t context;
+    uint32_t count;
+    if (node->engine.target_us <= 0)
+        return STATUS_OK;
+    add_up(node, request, &context, &count);
+    const double expected_us = step_cost_us(&node->cost, context, count);
+    if (count == 1 || expected_us <= node->engine.target_us)
+        return STATUS_OK;
+    return error_set(error, STATUS_BUSY,
+                     "a step of %" PRIu32 " sequences with %" PRIu64
+                     " tokens would take %.1f ms, the target is %" PRIu32 " ms",
+                     count, context, expected_us / 1000, node->options->tpot_target_ms);
+}
+
+/* Pages for the prompt and one to grow into; the runners keep one each for the same. */
+static enum status check_pages(const struct decode_node *node, const struct decode_request *request,
+                               struct error *error)
+{
+    const uint32_t total = node->worker->limits.pages_total;
+    const uint32_t free = page_pool_free_count(node->worker->pages);
+    const uint32_t growing = node->engine_running;
+    if (request->pages_end > total)
+        return error_set(error, STATUS_LIMIT,
+                         "prompt and answer take %" PRIu32
+                         " KV pages, the decode node has %" PRIu32,
+                         request->pages_end, total);
+    if (atomic_load(&node->engine.short_of_pages))
+        return error_set(error, STATUS_BUSY,
+                         "requests that were preempted wait for KV pages, %" PRIu32 " of %" PRIu32
+                         " are free",
+                         free, total);
+    if (free >= request->pages_first + growing)
+        return STATUS_OK;
+    return error_set(error, STATUS_BUSY,
+                     "%" PRIu32 " KV pages are needed to begin and %" PRIu32
+                     " kept for those that run, %" PRIu32 " of %" PRIu32 " are free",
+                     request->pages_first, growing, free, total);
+}
+
+/* A prompt that is read here: its pages are named at once. */
 static enum status reserve_local(struct decode_node *node, struct decode_request *request,
                                  struct error *error)
 {
     struct page_pool *pages = node->worker->pages;
-    if (page_pool_reserve(pages, request->page_count) != STATUS_OK)
-        return error_set(error, STATUS_BUSY,
-                         "%" PRIu32 " KV pages are needed for prompt and answer, %" PRIu32
-                         " of %" PRIu32 " are free",
-                         request->page_count, page_pool_free_count(pages),
-                         node->worker->limits.pages_total);
-    page_pool_take(pages, request->page_count, request->slots);
+    /* The engine may have taken some since the look. */
+    if (page_pool_reserve(pages, request->pages_first) != STATUS_OK)
+        return error_set(error, STATUS_BUSY, "%" PRIu32 " KV pages are no longer free",
+                         request->pages_first);
+    page_pool_take(pages, request->pages_first, request->slots);
+    request->engine.page_count = request->pages_first;
     request->engine.token_count = request->job.given_count;
     return STATUS_OK;
 }
@@ -114,12 +178,8 @@ static enum status set_aside(struct decode_node *node, struct decode_request *re
                              const struct msg_reserve *message, uint64_t *ticket_out,
                              struct error *error)
 {
-    const uint32_t total = node->worker->limits.pages_total;
-    if (request->page_count > total)
-        return error_set(error, STATUS_LIMIT,
-                         "prompt and answer take %" PRIu32
-                         " KV pages, the decode node has %" PRIu32,
-                         request->page_count, total);
+    TRY(check_target(node, request, error));
+    TRY(check_pages(node, request, error));
     if (request->local)
         return reserve_local(node, request, error);
     uint32_t lease_ms = node->options->lease_ms;
@@ -216,7 +276,7 @@ void decode_request_drop(struct decode_node *node, uint32_t place, enum status s
     if (request->control.state == DECODE_RESERVED) {
         handoff_cancel(node->receiver, request->control.handoff, status, text);
         request->control.handoff = 0;
-        page_pool_unreserve(node->worker->pages, request->page_count - request->prompt_pages);
+        decode_request_unreserve(node, request);
         decode_request_release(node, request);
         return;
     }
@@ -246,6 +306,15 @@ static void on_token(struct decode_node *node, struct decode_request *request,
     decode_request_release(node, request);
 }
 
+static void count_step(struct msg_decode_load *load, const struct decode_event *event)
+{
+    load->steps++;
+    load->step_us += event->step.busy_ns / NS_PER_US;
+    load->forward_us += event->step.forward_ns / NS_PER_US;
+    load->preemptions += event->step.preempted;
+    load->preempted_tokens += event->step.lost_tokens;
+}
+
 void decode_request_event(struct decode_node *node, const struct decode_event *event)
 {
     if (event->kind == EVENT_STEP) {
@@ -253,6 +322,8 @@ void decode_request_event(struct decode_node *node, const struct decode_event *e
         node->engine_running = event->step.running;
         node->tokens_done += event->step.rows;
         rate_add(&node->rate, event->step.rows, event->step.busy_ns);
+        node->cost = event->step.cost;
+        count_step(&node->load, event);
         return;
     }
     struct decode_request *request = &node->requests[event->place];

@@ -10,6 +10,7 @@
 
 #include "base/loop.h"
 #include "model/text/text.h"
+#include "router/fleet_decode.h"
 #include "router/fleet_handoff.h"
 #include "router/placement.h"
 #include "router/request.h"
@@ -74,6 +75,7 @@ struct fleet_worker {
     uint32_t running, waiting;
     bool full; /* refused a reservation, until it says or does something new */
     struct fleet_handoff handoff;
+    struct fleet_decode decode;
     uint64_t foreign_tokens, inflight_tokens, tokens_done;
     uint64_t links_unproven; /* connections it turned away */
     double tokens_per_s;

@@ -201,6 +201,7 @@ static void on_worker_heartbeat(void *arg, const struct fleet_worker *worker)
 {
     struct router *router = arg;
     fleet_handoff_measure(&worker->handoff, worker->role, router->metrics);
+    fleet_decode_measure(&worker->decode, router->metrics);
     if (router->queue_count > 0)
         loop_task_schedule(router->pump);
 }

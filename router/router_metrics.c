@@ -148,6 +148,16 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "Bytes of pages that are computed and not yet sent.", NULL},
     [METRIC_HANDOFF_CHECKSUM_FAULTS] = {"baton_handoff_checksum_faults_total", NULL, METRIC_COUNTER,
         "Data messages whose bytes were not those that were sent.", NULL},
+    [METRIC_DECODE_STEPS] = {"baton_decode_steps_total", NULL, METRIC_COUNTER,
+        "Steps of decode nodes.", NULL},
+    [METRIC_DECODE_STEP_TIME] = {"baton_decode_step_seconds_total", NULL, METRIC_COUNTER,
+        "Time in steps of decode nodes.", NULL},
+    [METRIC_DECODE_FORWARD_TIME] = {"baton_decode_forward_seconds_total", NULL, METRIC_COUNTER,
+        "Of the time in steps, what their forward passes took.", NULL},
+    [METRIC_PREEMPTIONS] = {"baton_preemptions_total", NULL, METRIC_COUNTER,
+        "Sequences that gave their KV pages back to an older one and were computed again.", NULL},
+    [METRIC_PREEMPTED_TOKENS] = {"baton_preempted_tokens_total", NULL, METRIC_COUNTER,
+        "Tokens whose KV was given back so.", NULL},
     [METRIC_WORKERS_PREFILL_UP] =
         SERIES(WORKERS, METRIC_GAUGE, "role=\"prefill\",state=\"up\""),
     [METRIC_WORKERS_PREFILL_DRAINING] =

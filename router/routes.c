@@ -137,6 +137,10 @@ static void put_worker(struct json_writer *writer, const struct fleet *fleet,
     json_put_number(writer, worker->tokens_per_s, 6);
     json_key(writer, "handoff");
     fleet_handoff_write(&worker->handoff, writer);
+    if (worker->role == WORKER_DECODE) {
+        json_key(writer, "decode");
+        fleet_decode_write(&worker->decode, writer);
+    }
     json_close_object(writer);
 }
 

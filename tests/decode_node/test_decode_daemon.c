@@ -320,20 +320,62 @@ Test(decode_daemon, cancels_give_pages_back_in_every_state)
 Test(decode_daemon, without_pages_a_request_is_refused_until_they_are_back)
 {
     open_with((const char *[]){"--kv-memory", "0", "--context", "256", NULL});
-    const uint32_t total = node->pages_total;
+    /* Two pages for the prompt and one to grow into. */
+    const uint32_t count = node->pages_total / 3;
     struct fake_answer *held[64];
-    cr_assert_leq(total / 4, 64);
-    for (uint32_t i = 0; i < total / 4; i++) {
+    cr_assert_leq(count, 64);
+    cr_assert_lt(node->pages_total % 3, 2);
+    for (uint32_t i = 0; i < count; i++) {
         struct ask ask = plain(100, 156);
         held[i] = fake_router_begin(&router, node, node, &ask);
         held[i]->hold_prefill = true;
         fake_router_send_reserve(held[i]);
     }
     struct ask ask = plain(100, 10);
-    expect_refused(ask_local(&ask), STATUS_BUSY, "2 KV pages are needed");
-    for (uint32_t i = 0; i < total / 4; i++)
+    expect_refused(ask_local(&ask), STATUS_BUSY, "2 KV pages are needed to begin");
+    for (uint32_t i = 0; i < count; i++)
         fake_router_cancel(held[i]);
     fake_router_expect(&router, ask_local(&ask), FINISH_LENGTH);
+    close_all();
+}
+
+static bool one_was_preempted(const void *arg)
+{
+    return ((const struct fake_worker *)arg)->heartbeat.decode.preemptions > 0;
+}
+
+/* Six pages for two answers that need four each: the newer one gives its pages back, and is
+ * computed again when the older one is done. */
+Test(decode_daemon, the_newest_is_preempted_when_pages_run_out_and_its_answer_is_the_same)
+{
+    struct oracle oracle;
+    open_with((const char *[]){"--kv-memory", "294912", "--context", "256", NULL});
+    cr_assert_eq(node->pages_total, 6);
+    oracle_open(&oracle, model);
+    struct ask ask = plain(40, 210), other = plain(50, 200);
+    ask.temperature = other.temperature = 1;
+    other.prompt = prompt + 9;
+    struct fake_answer *first = ask_local(&ask);
+    struct fake_answer *second = ask_local(&other);
+    fake_router_expect(&router, first, FINISH_LENGTH);
+    fake_router_expect(&router, second, FINISH_LENGTH);
+    oracle_compare(&oracle, first, 210);
+    oracle_compare(&oracle, second, 200);
+    fake_router_wait(&router, "count of preemptions", one_was_preempted, node);
+    cr_assert_eq(node->heartbeat.decode.preemptions, 1);
+    cr_assert_gt(node->heartbeat.decode.preempted_tokens, 50);
+    oracle_close(&oracle);
+    close_all();
+}
+
+Test(decode_daemon, what_can_never_fit_is_refused_at_once)
+{
+    open_with((const char *[]){"--kv-memory", "196608", "--context", "256", NULL});
+    cr_assert_eq(node->pages_total, 4);
+    struct ask ask = plain(200, 56);
+    fake_router_expect(&router, ask_local(&ask), FINISH_LENGTH);
+    ask = plain(256, 1);
+    expect_refused(ask_local(&ask), STATUS_LIMIT, "256 tokens and the context 256");
     close_all();
 }
 

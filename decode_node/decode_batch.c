@@ -1,0 +1,157 @@
+/* Who waits, who runs and whose the pages are: what batch_admission plans, carried out. */
+#include <string.h>
+
+#include "base/check.h"
+#include "decode_node/decode_internal.h"
+
+/* ---- lists in order of arrival ---- */
+
+static void list_insert(struct decode_engine *engine, uint32_t *list, uint32_t *count,
+                        uint32_t place)
+{
+    const uint64_t arrival = engine->requests[place].engine.arrival;
+    uint32_t i = (*count)++;
+    for (; i > 0 && engine->requests[list[i - 1]].engine.arrival > arrival; i--)
+        list[i] = list[i - 1];
+    list[i] = place;
+}
+
+static bool list_remove(uint32_t *list, uint32_t *count, uint32_t place)
+{
+    for (uint32_t i = 0; i < *count; i++) {
+        if (list[i] != place)
+            continue;
+        (*count)--;
+        memmove(list + i, list + i + 1, (*count - i) * sizeof *list);
+        return true;
+    }
+    return false;
+}
+
+void decode_batch_add(struct decode_engine *engine, uint32_t place)
+{
+    engine->requests[place].engine.arrival = engine->arrivals++;
+    list_insert(engine, engine->waiting, &engine->waiting_count, place);
+}
+
+bool decode_batch_remove(struct decode_engine *engine, uint32_t place)
+{
+    if (!list_remove(engine->running, &engine->running_count, place) &&
+        !list_remove(engine->waiting, &engine->waiting_count, place))
+        return false;
+    decode_batch_truncate(engine, place, 0);
+    return true;
+}
+
+/* ---- pages ---- */
+
+void decode_batch_truncate(struct decode_engine *engine, uint32_t place, uint32_t tokens)
+{
+    struct decode_request *request = &engine->requests[place];
+    const uint32_t kept = job_pages(tokens, engine->worker->limits.page_tokens);
+    CHECK(tokens <= request->engine.computed && kept <= request->engine.page_count);
+    page_pool_free(engine->worker->pages, request->slots + kept, request->engine.page_count - kept);
+    request->engine.page_count = kept;
+    request->engine.computed = tokens;
+}
+
+static void take_pages(struct decode_engine *engine, uint32_t place, uint32_t count)
+{
+    struct decode_request *request = &engine->requests[place];
+    if (count == 0)
+        return;
+    CHECK(request->engine.page_count + count <= request->pages_end);
+    page_pool_take(engine->worker->pages, count, request->slots + request->engine.page_count);
+    request->engine.page_count += count;
+}
+
+/* ---- one plan ---- */
+
+static void snapshot_member(struct decode_engine *engine, uint32_t place, uint32_t index)
+{
+    const struct decode_request *request = &engine->requests[place];
+    engine->planned[index] = place;
+    engine->members[index] = (struct batch_member){
+        .known = request->engine.token_count,
+        .computed = request->engine.computed,
+        .pages = request->engine.page_count,
+        .pages_end = request->pages_end,
+    };
+}
+
+static uint32_t plan(struct decode_engine *engine)
+{
+    const struct worker *worker = engine->worker;
+    for (uint32_t i = 0; i < engine->running_count; i++)
+        snapshot_member(engine, engine->running[i], i);
+    for (uint32_t i = 0; i < engine->waiting_count; i++)
+        snapshot_member(engine, engine->waiting[i], engine->running_count + i);
+    const struct batch_snapshot snapshot = {
+        .members = engine->members,
+        .running_count = engine->running_count,
+        .waiting_count = engine->waiting_count,
+        .batch_max = engine->batch_max,
+        .chunk_tokens = worker->options->chunk_tokens,
+        .page_tokens = worker->limits.page_tokens,
+        .pages_free = page_pool_free_count(worker->pages),
+        .cost = engine->target_us > 0 ? step_time_cost(&engine->step_time) : (struct step_cost){0},
+        .target_us = engine->target_us,
+    };
+    return batch_admission_plan(&snapshot, engine->turns);
+}
+
+/* Gives pages back; a runner is preempted and waits, where those stand that came when it did. */
+static void drop(struct decode_engine *engine, uint32_t place)
+{
+    engine->lost_tokens += engine->requests[place].engine.computed;
+    engine->preempted++;
+    decode_batch_truncate(engine, place, 0);
+    if (list_remove(engine->running, &engine->running_count, place))
+        list_insert(engine, engine->waiting, &engine->waiting_count, place);
+}
+
+static void join(struct decode_engine *engine, uint32_t place)
+{
+    list_remove(engine->waiting, &engine->waiting_count, place);
+    list_insert(engine, engine->running, &engine->running_count, place);
+}
+
+/* True when the pages of the plan could be taken. What is given back is given back either way. */
+static bool carry_out(struct decode_engine *engine, uint32_t runners, uint32_t count)
+{
+    uint32_t pages = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        pages += engine->turns[i].pages;
+        if (engine->turns[i].fate != BATCH_DROPS)
+            continue;
+        atomic_store(&engine->short_of_pages, true); /* before control can see them free */
+        drop(engine, engine->planned[i]);
+    }
+    if (page_pool_reserve(engine->worker->pages, pages) != STATUS_OK)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (engine->turns[i].fate != BATCH_RUNS)
+            continue;
+        const uint32_t place = engine->planned[i];
+        take_pages(engine, place, engine->turns[i].pages);
+        engine->requests[place].engine.rows = engine->turns[i].rows;
+        if (i >= runners)
+            join(engine, place);
+    }
+    return true;
+}
+
+uint32_t decode_batch_admit(struct decode_engine *engine)
+{
+    uint32_t rows, runners;
+    /* Control may reserve between the look and the taking, once: then the plan is made anew. */
+    do {
+        runners = engine->running_count;
+        rows = plan(engine);
+    } while (!carry_out(engine, runners, runners + engine->waiting_count));
+    bool short_of_pages = rows == 0 && engine->running_count > 0;
+    for (uint32_t i = 0; i < engine->waiting_count; i++)
+        short_of_pages |= engine->requests[engine->waiting[i]].engine.page_count == 0;
+    atomic_store(&engine->short_of_pages, short_of_pages);
+    return rows;
+}
