@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/crypto_tls.h"
 #include "base/loop.h"
+#include "model/kv/prefix_tree.h"
 #include "model/model.h"
 #include "model/text/text.h"
 #include "transfer/handoff.h"
@@ -26,10 +27,11 @@ struct worker {
     const struct worker_options *options;
     const struct clock *clock; /* any thread */
     struct notify notify;
-    struct text *text;        /* any thread: immutable */
-    struct model *model;      /* the engine thread's, once that runs */
-    struct page_pool *pages;  /* of the model; any thread */
-    struct job_limits limits; /* any thread: fixed at start */
+    struct text *text;            /* any thread: immutable */
+    struct model *model;          /* the engine thread's, once that runs */
+    struct page_pool *pages;      /* of the model; any thread */
+    struct prefix_tree *prefixes; /* over them; any thread */
+    struct job_limits limits;     /* any thread: fixed at start */
     struct worker_digests digests;
     struct handoff_self self; /* node name, boot id, identity, gate */
     struct gate_self gate;

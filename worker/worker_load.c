@@ -150,6 +150,8 @@ static void log_sizes(const struct worker *worker, const struct worker_batch *ba
              " MiB",
              pages, layout->page_tokens, kv_dtype_name(layout->dtype),
              (uint64_t)pages * layout->page_tokens, info->kv_bytes / MIB);
+    LOG_INFO("prefix index: at most %" PRIu32 " pages, %zu KiB", pages,
+             prefix_tree_bytes(worker->prefixes) >> 10);
     LOG_INFO("one forward pass: at most %" PRIu32 " rows of %" PRIu32
              " sequences; %.0f tokens/s with %" PRIu32 " rows",
              batch->rows, batch->sequences, worker->tokens_per_s, batch->measured_rows);
@@ -227,7 +229,9 @@ enum status worker_open(struct worker *worker, enum worker_role role,
     TRY(open_model(worker, batch, error));
     worker->pages = model_pages(worker->model);
     fill_facts(worker);
-    const enum status status = measure(worker, batch->measured_rows, error);
+    enum status status = measure(worker, batch->measured_rows, error);
+    if (status == STATUS_OK)
+        status = prefix_tree_create(worker->pages, NULL, &worker->prefixes, error);
     if (status != STATUS_OK) {
         model_close(worker->model);
         text_close(worker->text);
@@ -241,6 +245,7 @@ enum status worker_open(struct worker *worker, enum worker_role role,
 void worker_close(struct worker *worker)
 {
     loop_destroy(worker->loop);
+    prefix_tree_destroy(worker->prefixes);
     model_close(worker->model);
     text_close(worker->text);
 }

@@ -1,4 +1,4 @@
-/* The pool: one allocation, a bitmap of free slots, a count of reservations. */
+/* The pool: one allocation, a bitmap of free slots, a count of reservations, holders of each. */
 #include "model/kv/page_pool.h"
 
 #include <inttypes.h>
@@ -21,6 +21,7 @@ struct page_pool {
     device_ptr memory; /* [layer][slot][strip_bytes] */
     uint8_t *host;     /* the same as the host sees it; NULL on a device without a view */
     uint32_t *poison_strip;
+    void *copy_strip; /* [strip_bytes] on the way from page to page, without a host view */
 
     pthread_mutex_t mutex; /* guards what follows */
     uint64_t *free_words;  /* bit set: the slot is free */
@@ -28,6 +29,9 @@ struct page_pool {
     uint32_t unnamed_count;  /* bits set in free_words: free or reserved */
     uint32_t reserved_count; /* of those, promised to somebody */
     uint32_t *generations;   /* [slot_count] */
+    uint32_t *holds;         /* [slot_count] the prefix index's included */
+    bool *kept;              /* [slot_count] the prefix index is one of the holders */
+    uint32_t idle_count;     /* slots that it holds alone */
     bool poison;
 };
 
@@ -41,6 +45,9 @@ static void pool_release(struct page_pool *pool)
     pool->backend->ops->release(pool->backend, pool->memory);
     pthread_mutex_destroy(&pool->mutex);
     free(pool->poison_strip);
+    free(pool->copy_strip);
+    free(pool->holds);
+    free(pool->kept);
     free(pool->free_words);
     free(pool->generations);
     free(pool);
@@ -60,8 +67,12 @@ static enum status pool_allocate(struct page_pool *pool, struct error *error)
     pool->word_count = (pool->slot_count + WORD_BITS - 1) / WORD_BITS;
     pool->free_words = calloc(pool->word_count, sizeof *pool->free_words);
     pool->generations = calloc(pool->slot_count, sizeof *pool->generations);
+    pool->holds = calloc(pool->slot_count, sizeof *pool->holds);
+    pool->kept = calloc(pool->slot_count, sizeof *pool->kept);
     pool->poison_strip = malloc(pool->strip_bytes);
-    if (pool->free_words == NULL || pool->generations == NULL || pool->poison_strip == NULL)
+    pool->copy_strip = malloc(pool->strip_bytes);
+    if (pool->free_words == NULL || pool->generations == NULL || pool->holds == NULL ||
+        pool->kept == NULL || pool->poison_strip == NULL || pool->copy_strip == NULL)
         return error_set(error, STATUS_NO_MEMORY, "no memory for the table of %" PRIu32 " KV pages",
                          pool->slot_count);
     for (uint32_t slot = 0; slot < pool->slot_count; slot++)
@@ -220,6 +231,7 @@ void page_pool_take(struct page_pool *pool, uint32_t count, uint32_t *slots_out)
         CHECK(slot < pool->slot_count);
         pool->free_words[slot / WORD_BITS] &= ~((uint64_t)1 << (slot % WORD_BITS));
         pool->generations[slot]++;
+        pool->holds[slot] = 1;
         slots_out[i] = slot;
     }
     pool->reserved_count -= count;
@@ -236,7 +248,7 @@ uint32_t page_pool_generation(const struct page_pool *pool, uint32_t slot)
     return generation;
 }
 
-/* The bytes of a slot that is still its owner's. */
+/* The bytes of a slot that nobody else has. */
 static void poison_slot(struct page_pool *pool, uint32_t slot)
 {
     for (uint32_t layer = 0; layer < pool->layout.layers; layer++) {
@@ -249,22 +261,123 @@ static void poison_slot(struct page_pool *pool, uint32_t slot)
     }
 }
 
+static bool is_held(const struct page_pool *pool, uint32_t slot)
+{
+    return slot < pool->slot_count && pool->holds[slot] > 0 && !slot_is_free(pool, slot);
+}
+
+/* One hold less, mutex held; the last holder's page is filled with the mutex open: it is in
+ * nobody's hands and not yet free. */
+static void let_go(struct page_pool *pool, uint32_t slot)
+{
+    CHECK(is_held(pool, slot));
+    pool->holds[slot]--;
+    if (pool->holds[slot] > 0) {
+        pool->idle_count += pool->kept[slot] && pool->holds[slot] == 1;
+        return;
+    }
+    if (pool->poison) {
+        pool_unlock(pool);
+        poison_slot(pool, slot);
+        pool_lock(pool);
+    }
+    pool->free_words[slot / WORD_BITS] |= (uint64_t)1 << (slot % WORD_BITS);
+    pool->unnamed_count++;
+}
+
+void page_pool_hold(struct page_pool *pool, const uint32_t *slots, uint32_t count)
+{
+    pool_lock(pool);
+    for (uint32_t i = 0; i < count; i++) {
+        CHECK(is_held(pool, slots[i]) && pool->holds[slots[i]] < UINT32_MAX);
+        pool->idle_count -= pool->kept[slots[i]] && pool->holds[slots[i]] == 1;
+        pool->holds[slots[i]]++;
+    }
+    pool_unlock(pool);
+}
+
 void page_pool_free(struct page_pool *pool, const uint32_t *slots, uint32_t count)
 {
     pool_lock(pool);
-    const bool poison = pool->poison;
-    for (uint32_t i = 0; i < count; i++)
-        CHECK(slots[i] < pool->slot_count && !slot_is_free(pool, slots[i]));
-    pool_unlock(pool);
-    for (uint32_t i = 0; poison && i < count; i++)
-        poison_slot(pool, slots[i]);
-    pool_lock(pool);
     for (uint32_t i = 0; i < count; i++) {
-        CHECK(!slot_is_free(pool, slots[i])); /* a slot given twice in one call ends here */
-        pool->free_words[slots[i] / WORD_BITS] |= (uint64_t)1 << (slots[i] % WORD_BITS);
+        /* The index's own hold goes by page_pool_unkeep. */
+        CHECK(is_held(pool, slots[i]) && pool->holds[slots[i]] > pool->kept[slots[i]]);
+        let_go(pool, slots[i]);
     }
-    pool->unnamed_count += count;
     pool_unlock(pool);
+}
+
+uint32_t page_pool_hold_count(const struct page_pool *pool, uint32_t slot)
+{
+    CHECK(slot < pool->slot_count);
+    pool_lock(pool);
+    const uint32_t count = pool->holds[slot];
+    pool_unlock(pool);
+    return count;
+}
+
+bool page_pool_is_sole(const struct page_pool *pool, const uint32_t *slots, uint32_t count)
+{
+    bool sole = true;
+    pool_lock(pool);
+    for (uint32_t i = 0; i < count && sole; i++)
+        sole = is_held(pool, slots[i]) && pool->holds[slots[i]] == 1 && !pool->kept[slots[i]];
+    pool_unlock(pool);
+    return sole;
+}
+
+void page_pool_copy(struct page_pool *pool, uint32_t from_slot, uint32_t to_slot)
+{
+    CHECK(page_pool_hold_count(pool, from_slot) > 0 && page_pool_is_sole(pool, &to_slot, 1));
+    const struct backend_ops *ops = pool->backend->ops;
+    for (uint32_t layer = 0; layer < pool->layout.layers; layer++) {
+        const size_t from = strip_offset(pool, layer, from_slot);
+        const size_t to = strip_offset(pool, layer, to_slot);
+        if (pool->host != NULL) {
+            memcpy(pool->host + to, pool->host + from, pool->strip_bytes);
+            continue;
+        }
+        ops->download(pool->backend, pool->copy_strip, device_offset(pool->memory, from),
+                      pool->strip_bytes);
+        ops->upload(pool->backend, device_offset(pool->memory, to), pool->copy_strip,
+                    pool->strip_bytes);
+    }
+}
+
+void page_pool_keep(struct page_pool *pool, uint32_t slot)
+{
+    pool_lock(pool);
+    CHECK(is_held(pool, slot) && !pool->kept[slot]);
+    pool->kept[slot] = true;
+    pool->holds[slot]++;
+    pool_unlock(pool);
+}
+
+void page_pool_unkeep(struct page_pool *pool, uint32_t slot)
+{
+    pool_lock(pool);
+    CHECK(is_held(pool, slot) && pool->kept[slot]);
+    pool->idle_count -= pool->holds[slot] == 1;
+    pool->kept[slot] = false;
+    let_go(pool, slot);
+    pool_unlock(pool);
+}
+
+bool page_pool_is_idle(const struct page_pool *pool, uint32_t slot)
+{
+    CHECK(slot < pool->slot_count);
+    pool_lock(pool);
+    const bool idle = pool->kept[slot] && pool->holds[slot] == 1;
+    pool_unlock(pool);
+    return idle;
+}
+
+uint32_t page_pool_idle_count(const struct page_pool *pool)
+{
+    pool_lock(pool);
+    const uint32_t count = pool->idle_count;
+    pool_unlock(pool);
+    return count;
 }
 
 void page_pool_poison(struct page_pool *pool, bool on)

@@ -4,15 +4,16 @@
  * order is [kv_group][layer][slot][K|V][kv_head][16-token block]; today there is one group. All
  * memory is allocated at creation.
  *
- * Rules of access, in five sentences. (1) A slot is free, or held by exactly one owner, and its
- * generation rises by one each time it is taken. (2) Only the owner's thread reads or writes the
- * bytes. (3) A slot granted to a hand-off belongs to the control thread until it is landed, or
- * until its writer is known to have stopped. (4) A slot pinned for sending is not written and not
- * freed before the send has completed. (5) At shutdown every slot is free; page_pool_destroy
- * CHECKs it.
+ * Rules of access, in five sentences. (1) A slot is free or has holders, who are counted; taking it
+ * makes the first and raises its generation by one, and the last to let go frees it. (2) The bytes
+ * are written only by a sole holder that is not the prefix index, on its own thread; a page that is
+ * shared is never written, and any holder may read it. (3) A slot granted to a hand-off belongs to
+ * the control thread until it is landed, or until its writer is known to have stopped. (4) A slot
+ * pinned for sending is not written, and its holder does not let go, before the send has completed.
+ * (5) At shutdown every slot is free; page_pool_destroy CHECKs it.
  *
- * Reserving, taking and giving back are safe from the engine and the control thread: one mutex,
- * held for the few instructions that move slot numbers, never while bytes move. */
+ * Reserving, taking, holding and giving back are safe from the engine and the control thread: one
+ * mutex, held for the few instructions that move slot numbers, never while bytes move. */
 #ifndef BATON_MODEL_KV_PAGE_POOL_H
 #define BATON_MODEL_KV_PAGE_POOL_H
 
@@ -59,8 +60,25 @@ void page_pool_unreserve(struct page_pool *pool, uint32_t count);
 /* Names `count` slots out of a reservation, consecutive ones where the pool has such a run. */
 void page_pool_take(struct page_pool *pool, uint32_t count, uint32_t *slots_out);
 uint32_t page_pool_generation(const struct page_pool *pool, uint32_t slot);
-/* Returns slots to the free list. Debug builds and tests fill them with NaN first. */
+/* One holder more for each slot; the caller is sure that it is held meanwhile. */
+void page_pool_hold(struct page_pool *pool, const uint32_t *slots, uint32_t count);
+/* Lets go of one hold of each slot; the last one returns it to the free list. Debug builds and
+ * tests fill it with NaN first. */
 void page_pool_free(struct page_pool *pool, const uint32_t *slots, uint32_t count);
+uint32_t page_pool_hold_count(const struct page_pool *pool, uint32_t slot); /* 0: free */
+/* Whether each slot has one holder and that is not the prefix index: whether it may be written. */
+bool page_pool_is_sole(const struct page_pool *pool, const uint32_t *slots, uint32_t count);
+/* Copies the bytes of a held page into one that may be written. */
+void page_pool_copy(struct page_pool *pool, uint32_t from_slot, uint32_t to_slot);
+
+/* ---- for the prefix index, which holds a page once ---- */
+
+/* A page that only the index holds is idle: nobody misses it when it goes. */
+void page_pool_keep(struct page_pool *pool, uint32_t slot);
+void page_pool_unkeep(struct page_pool *pool, uint32_t slot);
+bool page_pool_is_idle(const struct page_pool *pool, uint32_t slot);
+uint32_t page_pool_idle_count(const struct page_pool *pool);
+
 /* Tests: fill every freed page with NaN from now on. */
 void page_pool_poison(struct page_pool *pool, bool on);
 

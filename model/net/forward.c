@@ -185,6 +185,9 @@ static enum status check_sequence(const struct forward *f, uint32_t index,
                              "page slot %" PRIu32 " is outside the pool of %" PRIu32,
                              s->slots[page], slot_count);
     }
+    const uint32_t written = s->position / page_tokens;
+    CHECK(page_pool_is_sole(f->pages, s->slots + written,
+                            (uint32_t)((end + page_tokens - 1) / page_tokens) - written));
     return STATUS_OK;
 }
 

@@ -1,4 +1,4 @@
-/* The page pool: reservations, runs, generations, poison, and the misuse it must catch. */
+/* The page pool: reservations, runs, generations, holders, poison, and the misuse it must catch. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <pthread.h>
@@ -158,6 +158,68 @@ Test(page_pool, freed_pages_are_poisoned_when_asked)
     }
 }
 
+Test(page_pool, a_page_is_free_when_its_last_holder_let_go)
+{
+    uint32_t slots[2];
+    take(2, slots);
+    memset(page_pool_strip(pool, 0, slots[0]), 1, kv_layout_strip_bytes(&layout));
+    page_pool_poison(pool, true);
+    page_pool_hold(pool, slots, 2);
+    page_pool_hold(pool, slots, 1);
+    cr_assert_eq(page_pool_hold_count(pool, slots[0]), 3);
+    cr_assert_not(page_pool_is_sole(pool, slots, 1));
+    page_pool_free(pool, slots, 2);
+    cr_assert_eq(page_pool_free_count(pool), SLOTS - 2);
+    cr_assert(page_pool_is_sole(pool, &slots[1], 1));
+    page_pool_free(pool, slots, 2);
+    cr_assert_eq(page_pool_free_count(pool), SLOTS - 1);
+    const uint8_t *bytes = page_pool_strip(pool, 0, slots[0]);
+    cr_assert_eq(bytes[0], 1, "it is still held by one");
+    page_pool_free(pool, slots, 1);
+    cr_assert_neq(bytes[0], 1);
+    cr_assert_eq(page_pool_hold_count(pool, slots[0]), 0);
+    cr_assert_not(page_pool_is_sole(pool, slots, 1), "nobody's page is not to be written either");
+}
+
+Test(page_pool, idle_pages_are_those_that_only_the_index_holds)
+{
+    uint32_t slot;
+    take(1, &slot);
+    page_pool_keep(pool, slot);
+    cr_assert_eq(page_pool_idle_count(pool), 0);
+    page_pool_free(pool, &slot, 1);
+    cr_assert_eq(page_pool_idle_count(pool), 1);
+    cr_assert(page_pool_is_idle(pool, slot));
+    page_pool_hold(pool, &slot, 1);
+    cr_assert_eq(page_pool_idle_count(pool), 0);
+    page_pool_unkeep(pool, slot);
+    cr_assert(page_pool_is_sole(pool, &slot, 1));
+    page_pool_keep(pool, slot);
+    page_pool_free(pool, &slot, 1);
+    page_pool_unkeep(pool, slot);
+    cr_assert_eq(page_pool_idle_count(pool), 0);
+    cr_assert_eq(page_pool_free_count(pool), SLOTS);
+}
+
+Test(page_pool, a_copy_has_the_bytes_of_every_layer)
+{
+    uint32_t slots[3];
+    take(3, slots);
+    const size_t bytes = kv_layout_strip_bytes(&layout);
+    for (uint32_t layer = 0; layer < 3; layer++) {
+        memset(page_pool_strip(pool, layer, slots[0]), 10 + (int)layer, bytes);
+        memset(page_pool_strip(pool, layer, slots[2]), 99, bytes);
+    }
+    page_pool_copy(pool, slots[0], slots[1]);
+    for (uint32_t layer = 0; layer < 3; layer++) {
+        cr_assert_arr_eq(page_pool_strip(pool, layer, slots[1]),
+                         page_pool_strip(pool, layer, slots[0]), bytes);
+        const uint8_t *next = page_pool_strip(pool, layer, slots[2]);
+        cr_assert(next[0] == 99 && next[bytes - 1] == 99);
+    }
+    page_pool_free(pool, slots, 3);
+}
+
 /* Random takes and gives against a model of the pool. */
 Test(page_pool, random_use_never_gives_a_slot_twice)
 {
@@ -229,6 +291,20 @@ Test(page_pool, freeing_one_slot_twice_in_a_call_aborts, .signal = SIGABRT)
     take(1, slots);
     slots[1] = slots[0];
     page_pool_free(pool, slots, 2);
+}
+
+Test(page_pool, holding_a_free_slot_aborts, .signal = SIGABRT)
+{
+    const uint32_t slot = 3;
+    page_pool_hold(pool, &slot, 1);
+}
+
+Test(page_pool, copying_over_a_shared_page_aborts, .signal = SIGABRT)
+{
+    uint32_t slots[2];
+    take(2, slots);
+    page_pool_hold(pool, &slots[1], 1);
+    page_pool_copy(pool, slots[0], slots[1]);
 }
 
 Test(page_pool, taking_more_than_reserved_aborts, .signal = SIGABRT)
