@@ -96,7 +96,7 @@ static uint32_t prepare(struct decode_engine *engine, uint32_t *rows_out, bool *
             .logit_rows = computed + request->engine.rows == request->engine.token_count ? 1 : 0,
         };
         best_only &= engine->sequences[count - 1].logit_rows == 0 ||
-                     sampling_needs_best_only(&request->job.sampling);
+                     job_needs_best_only(&request->job, request->engine.token_count);
         rows += request->engine.rows;
     }
     *rows_out = rows;
@@ -126,7 +126,7 @@ static bool pick(struct decode_engine *engine, uint32_t place, const struct pass
     if (status != STATUS_OK) {
         struct error error;
         error_set(&error, status, "no token can be picked at position %" PRIu32 ": %s", position,
-                  status_sentence(status));
+                  pass_sentence(status));
         LOG_WARN("%s", error.text);
         fail(engine, place, status, error.text);
         return false;

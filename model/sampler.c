@@ -14,19 +14,9 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/random.h"
+#include "model/sampler_internal.h"
 
 static const float greedy_below = 1e-5f;
-
-struct candidate {
-    float logit;
-    int32_t id;
-};
-
-struct sampler {
-    uint32_t vocab_count;
-    double *weights;              /* [V] */
-    struct candidate *candidates; /* [V] */
-};
 
 struct sampler *sampler_create(uint32_t vocab_count)
 {
@@ -36,7 +26,10 @@ struct sampler *sampler_create(uint32_t vocab_count)
     sampler->vocab_count = vocab_count;
     sampler->weights = malloc(vocab_count * sizeof *sampler->weights);
     sampler->candidates = malloc(vocab_count * sizeof *sampler->candidates);
+    sampler->adjusted = malloc(vocab_count * sizeof *sampler->adjusted);
+    sampler->seen = calloc(vocab_count, sizeof *sampler->seen);
     CHECK(sampler->weights != NULL && sampler->candidates != NULL);
+    CHECK(sampler->adjusted != NULL && sampler->seen != NULL);
     return sampler;
 }
 
@@ -46,6 +39,8 @@ void sampler_destroy(struct sampler *sampler)
         return;
     free(sampler->weights);
     free(sampler->candidates);
+    free(sampler->adjusted);
+    free(sampler->seen);
     free(sampler);
 }
 
@@ -244,33 +239,42 @@ static bool sampling_valid(const struct sampling *s)
 {
     return s->temperature >= 0.0f && s->temperature < INFINITY && s->top_p > 0.0f &&
            s->top_p <= 1.0f && s->min_p >= 0.0f && s->min_p <= 1.0f && s->top_k >= -1 &&
-           s->top_logprobs <= SAMPLER_TOP_MAX;
+           s->top_logprobs <= SAMPLER_TOP_MAX && s->repetition_penalty >= 0.0f &&
+           s->repetition_penalty < INFINITY && isfinite(s->presence_penalty) &&
+           isfinite(s->frequency_penalty);
 }
 
 enum status sampler_pick(struct sampler *sampler, const struct sampling *sampling,
-                         const float *logits, uint32_t choice, uint32_t position,
-                         struct sampled *out)
+                         const float *logits, const struct sampler_at *at, struct sampled *out)
 {
+    CHECK(at->prompt_count <= at->position);
     if (!sampling_valid(sampling))
         return STATUS_INVALID;
     struct sampled result = {0};
-    int32_t best;
-    TRY(find_best(logits, sampler->vocab_count, &best));
+    int32_t likeliest, best;
+    TRY(find_best(logits, sampler->vocab_count, &likeliest));
+    const float *adjusted = logits;
+    best = likeliest;
+    if (sampling_adjusts(sampling, at->position - at->prompt_count)) {
+        adjusted = sampler_adjust(sampler, sampling, logits, at);
+        if (find_best(adjusted, sampler->vocab_count, &best) != STATUS_OK)
+            return STATUS_NOT_FOUND; /* no NaN can have come up, so all are -inf */
+    }
     result.id = best;
     if (sampling->temperature >= greedy_below) {
-        const double unit = random_unit_at(sampling->seed, position, choice);
-        result.id = draw(sampler, sampling, logits, best, unit);
+        const double unit = random_unit_at(sampling->seed, at->position, at->choice);
+        result.id = draw(sampler, sampling, adjusted, best, unit);
     }
     if (sampling->logprobs != 0)
-        report_logprobs(sampler, sampling, logits, best, &result);
+        report_logprobs(sampler, sampling, logits, likeliest, &result);
     *out = result;
     return STATUS_OK;
 }
 
-bool sampling_needs_best_only(const struct sampling *sampling)
+bool sampling_needs_best_only(const struct sampling *sampling, uint32_t written)
 {
     return sampling_valid(sampling) && sampling->temperature < greedy_below &&
-           sampling->logprobs == 0;
+           sampling->logprobs == 0 && !sampling_adjusts(sampling, written);
 }
 
 enum status sampler_pick_best(int32_t id, float logit, struct sampled *out)

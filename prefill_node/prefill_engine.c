@@ -99,7 +99,8 @@ static bool prepare(struct prefill_engine *engine)
             .slots = request->slots,
             .logit_rows = part_is_last(engine, i) ? 1 : 0,
         };
-        best_only &= !part_is_last(engine, i) || sampling_needs_best_only(&request->job.sampling);
+        best_only &= !part_is_last(engine, i) ||
+                     job_needs_best_only(&request->job, request->job.given_count);
     }
     return best_only;
 }
@@ -151,7 +152,7 @@ static void send_first(struct prefill_engine *engine, uint32_t place, const stru
     }
     struct error error;
     error_set(&error, status, "no token can be picked at position %" PRIu32 ": %s",
-              job->given_count, status_sentence(status));
+              job->given_count, pass_sentence(status));
     LOG_WARN("%s", error.text);
     send_failed(engine, place, status, error.text);
 }

@@ -104,3 +104,27 @@ enum status field_number(const struct json *object, const char *name, double min
     *out = number;
     return STATUS_OK;
 }
+
+enum status field_ids(const struct json *object, const char *name, size_t limit,
+                      uint32_t vocab_count, struct token_list *out, struct openai_error *error)
+{
+    const struct json *list = field_get(object, name);
+    if (!list)
+        return STATUS_OK;
+    if (json_kind(list) != JSON_ARRAY)
+        return field_wrong(list, name, "an array of token ids", error);
+    if (json_count(list) > limit)
+        return openai_error_set(error, 400, name, NULL, "`%s` holds %zu ids; the limit is %zu.",
+                                name, json_count(list), limit);
+    for (size_t i = 0; i < json_count(list); i++) {
+        const struct json *item = json_at(list, i);
+        char text[FIELD_VALUE_BYTES];
+        if (json_kind(item) != JSON_INT || json_int(item) < 0 || json_int(item) >= vocab_count)
+            return openai_error_set(error, 400, name, NULL,
+                                    "`%s[%zu]` is %s, but token ids of this model go from 0 to "
+                                    "%u.",
+                                    name, i, field_value_text(item, text), vocab_count - 1);
+        token_list_add(out, (int32_t)json_int(item));
+    }
+    return STATUS_OK;
+}

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/json.h"
+#include "model/text/text.h"
 #include "router/openai_error.h"
 
 /* NULL when the field is absent or null. */
@@ -19,6 +20,9 @@ enum status field_int(const struct json *object, const char *name, int64_t min, 
 /* min_open: the minimum itself is not allowed. */
 enum status field_number(const struct json *object, const char *name, double min, bool min_open,
                          double max, double *out, struct openai_error *error);
+/* An array of at most `limit` token ids below vocab_count; they are added to *out. */
+enum status field_ids(const struct json *object, const char *name, size_t limit,
+                      uint32_t vocab_count, struct token_list *out, struct openai_error *error);
 /* Says "`name` must be <wanted>, but is <the value>". */
 enum status field_wrong(const struct json *value, const char *name, const char *wanted,
                         struct openai_error *error);

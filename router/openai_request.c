@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/random.h"
 #include "router/openai_fields.h"
 #include "router/openai_prompt.h"
 
@@ -19,10 +18,6 @@ static const struct {
 } unsupported_fields[] = {
     {"n", NEUTRAL_ONE, 1, 128},
     {"best_of", NEUTRAL_ONE, 1, 128},
-    {"presence_penalty", NEUTRAL_ZERO, -2, 2},
-    {"frequency_penalty", NEUTRAL_ZERO, -2, 2},
-    {"repetition_penalty", NEUTRAL_ONE, 1e-6, 1e6},
-    {"logit_bias", NEUTRAL_EMPTY, 0, 0},
     {"echo", NEUTRAL_FALSE, 0, 0},
     {"suffix", NEUTRAL_EMPTY, 0, 0},
     {"tools", NEUTRAL_EMPTY, 0, 0},
@@ -31,8 +26,6 @@ static const struct {
     {"tool_choice", NEUTRAL_NONE, 0, 0},
     {"structured_outputs", NEUTRAL_EMPTY, 0, 0},
     {"grammar", NEUTRAL_EMPTY, 0, 0},
-    {"allowed_token_ids", NEUTRAL_EMPTY, 0, 0},
-    {"bad_words", NEUTRAL_EMPTY, 0, 0},
     {"prompt_logprobs", NEUTRAL_ZERO, 0, 1e6},
     {"truncate_prompt_tokens", NEUTRAL_EMPTY, 0, 0},
     {"continue_final_message", NEUTRAL_FALSE, 0, 0},
@@ -132,25 +125,6 @@ static enum status read_model(const struct json *body, const struct openai_rules
                             field_value_text(model, text), rules->model_name);
 }
 
-static enum status read_sampling(const struct json *body, struct openai_request *out,
-                                 struct openai_error *error)
-{
-    double temperature = 1, top_p = 1, min_p = 0;
-    int64_t top_k = 0;
-    TRY(field_number(body, "temperature", 0, false, 2, &temperature, error));
-    TRY(field_number(body, "top_p", 0, true, 1, &top_p, error));
-    TRY(field_number(body, "min_p", 0, false, 1, &min_p, error));
-    TRY(field_int(body, "top_k", -1, INT32_MAX, &top_k, error));
-    out->temperature = (float)temperature;
-    out->top_p = (float)top_p;
-    out->min_p = (float)min_p;
-    out->top_k = top_k < 0 ? 0 : (int32_t)top_k;
-    int64_t seed = 0;
-    TRY(field_int(body, "seed", INT64_MIN, INT64_MAX, &seed, error));
-    out->seed = field_get(body, "seed") ? (uint64_t)seed : random_os_u64();
-    return STATUS_OK;
-}
-
 static enum status add_stop(const struct json *value, struct openai_request *out,
                             struct openai_error *error)
 {
@@ -183,31 +157,6 @@ static enum status read_stops(const struct json *body, struct openai_request *ou
                                 STOP_STRINGS_MAX);
     for (size_t i = 0; i < json_count(stop); i++)
         TRY(add_stop(json_at(stop, i), out, error));
-    return STATUS_OK;
-}
-
-static enum status read_stop_ids(const struct json *body, uint32_t vocab_count,
-                                 struct openai_request *out, struct openai_error *error)
-{
-    const struct json *list = field_get(body, "stop_token_ids");
-    if (!list)
-        return STATUS_OK;
-    if (json_kind(list) != JSON_ARRAY)
-        return field_wrong(list, "stop_token_ids", "an array of token ids", error);
-    if (json_count(list) > OPENAI_STOP_IDS_MAX)
-        return openai_error_set(error, 400, "stop_token_ids", NULL,
-                                "`stop_token_ids` holds %zu ids; the limit is %d.",
-                                json_count(list), OPENAI_STOP_IDS_MAX);
-    for (size_t i = 0; i < json_count(list); i++) {
-        const struct json *item = json_at(list, i);
-        char text[FIELD_VALUE_BYTES];
-        if (json_kind(item) != JSON_INT || json_int(item) < 0 || json_int(item) >= vocab_count)
-            return openai_error_set(error, 400, "stop_token_ids", NULL,
-                                    "`stop_token_ids[%zu]` is %s, but token ids of this model go "
-                                    "from 0 to %u.",
-                                    i, field_value_text(item, text), vocab_count - 1);
-        out->stop_ids[out->stop_id_count++] = (int32_t)json_int(item);
-    }
     return STATUS_OK;
 }
 
@@ -294,9 +243,10 @@ static enum status read_body(const struct json *body, const struct openai_rules 
     /* Cheap checks first: tokenising is the work. */
     TRY(read_model(body, rules, error));
     TRY(check_unsupported(body, error));
-    TRY(read_sampling(body, out, error));
+    TRY(openai_sampling_read(body, rules->text, &out->sampling, error));
     TRY(read_stops(body, out, error));
-    TRY(read_stop_ids(body, text_info(rules->text)->vocab_count, out, error));
+    TRY(field_ids(body, "stop_token_ids", OPENAI_STOP_IDS_MAX, text_info(rules->text)->vocab_count,
+                  &out->stop_ids, error));
     TRY(read_logprobs(body, out, error));
     TRY(read_stream(body, out, error));
     TRY(out->endpoint == OPENAI_CHAT ? openai_messages_read(body, rules, &out->prompt, error)
@@ -329,5 +279,7 @@ enum status openai_request_parse(enum openai_endpoint endpoint, const char *body
 void openai_request_free(struct openai_request *request)
 {
     token_list_free(&request->prompt);
+    token_list_free(&request->stop_ids);
+    openai_sampling_free(&request->sampling);
     stop_set_free(&request->stops);
 }

@@ -10,6 +10,7 @@
 
 #include "model/text/text.h"
 #include "router/openai_error.h"
+#include "router/openai_sampling.h"
 #include "router/stop_match.h"
 
 enum openai_endpoint { OPENAI_COMPLETIONS, OPENAI_CHAT };
@@ -20,12 +21,9 @@ struct openai_request {
     enum openai_endpoint endpoint;
     struct token_list prompt;
     uint32_t max_tokens, min_tokens; /* max_tokens fits behind the prompt */
-    float temperature, top_p, min_p;
-    int32_t top_k; /* 0: off */
-    uint64_t seed; /* drawn when the client set none */
+    struct openai_sampling sampling;
     bool ignore_eos;
-    int32_t stop_ids[OPENAI_STOP_IDS_MAX];
-    uint32_t stop_id_count;
+    struct token_list stop_ids;
     struct stop_set stops;
     bool include_stop, skip_special;
     bool logprobs;

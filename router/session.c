@@ -99,15 +99,11 @@ static void fill_job(struct session *session, struct msg_job *job)
         .max_tokens = parsed->max_tokens,
         .min_tokens = parsed->min_tokens,
         .ignore_eos = parsed->ignore_eos,
-        .stop_ids = {parsed->stop_ids, parsed->stop_id_count},
-        .sampling = {.temperature = parsed->temperature,
-                     .top_p = parsed->top_p,
-                     .min_p = parsed->min_p,
-                     .top_k = parsed->top_k,
-                     .seed = parsed->seed,
-                     .logprobs = parsed->logprobs,
-                     .top_logprobs = parsed->top_logprobs},
+        .stop_ids = {parsed->stop_ids.ids, (uint32_t)parsed->stop_ids.count},
     };
+    openai_sampling_tell(&parsed->sampling, &job->sampling);
+    job->sampling.logprobs = parsed->logprobs;
+    job->sampling.top_logprobs = parsed->top_logprobs;
 }
 
 /* To the decode or the prefill node of the request. */

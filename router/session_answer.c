@@ -69,8 +69,8 @@ static struct openai_end end_of(const struct session *session)
         end.stop_bytes = session->parsed.stops.bytes[matched];
     } else if (request->finish == REQUEST_FINISH_STOP) {
         /* An end-of-text id is no reason worth telling; an id the client chose is. */
-        for (uint32_t i = 0; i < session->parsed.stop_id_count; i++) {
-            if (session->parsed.stop_ids[i] == request->stop_id)
+        for (size_t i = 0; i < session->parsed.stop_ids.count; i++) {
+            if (session->parsed.stop_ids.ids[i] == request->stop_id)
                 end.stop_id = request->stop_id;
         }
     }

@@ -45,7 +45,7 @@ static enum status check_ids(const struct wire_i32s *ids, const char *what, uint
     return STATUS_OK;
 }
 
-static enum status check_sampling(const struct msg_sampling *s, struct error *error)
+static enum status check_draw(const struct msg_sampling *s, struct error *error)
 {
     if (!isfinite(s->temperature) || s->temperature < 0)
         return error_set(error, STATUS_INVALID, "temperature %g is not a number from 0 up",
@@ -63,45 +63,150 @@ static enum status check_sampling(const struct msg_sampling *s, struct error *er
     return STATUS_OK;
 }
 
+static enum status check_penalties(const struct msg_sampling *s, struct error *error)
+{
+    static const float additive_max = 2;
+    if (!isfinite(s->repetition_penalty) || s->repetition_penalty < 0)
+        return error_set(error, STATUS_INVALID, "repetition_penalty %g is not a number from 0 up",
+                         (double)s->repetition_penalty);
+    if (!(fabsf(s->presence_penalty) <= additive_max))
+        return error_set(error, STATUS_INVALID, "presence_penalty %g is not within -2 and 2",
+                         (double)s->presence_penalty);
+    if (!(fabsf(s->frequency_penalty) <= additive_max))
+        return error_set(error, STATUS_INVALID, "frequency_penalty %g is not within -2 and 2",
+                         (double)s->frequency_penalty);
+    return STATUS_OK;
+}
+
+static enum status check_count(uint32_t count, uint32_t limit, const char *what,
+                               struct error *error)
+{
+    if (count > limit)
+        return error_set(error, STATUS_LIMIT, "%" PRIu32 " %s, the most are %" PRIu32, count, what,
+                         limit);
+    return STATUS_OK;
+}
+
+static enum status check_biases(const struct msg_sampling *s, uint32_t vocab_count,
+                                struct error *error)
+{
+    static const float bias_max = 100;
+    TRY(check_count(s->bias_ids.count, JOB_BIASES_MAX, "biased ids", error));
+    TRY(check_ids(&s->bias_ids, "biased id", vocab_count, error));
+    if (s->biases.count != s->bias_ids.count)
+        return error_set(error, STATUS_INVALID, "%" PRIu32 " biases for %" PRIu32 " ids",
+                         s->biases.count, s->bias_ids.count);
+    for (uint32_t i = 0; i < s->biases.count; i++) {
+        if (!(fabsf(s->biases.items[i]) <= bias_max))
+            return error_set(error, STATUS_INVALID,
+                             "bias %" PRIu32 " is %g, not within -100 and 100", i,
+                             (double)s->biases.items[i]);
+    }
+    return STATUS_OK;
+}
+
+static enum status check_banned(const struct msg_sampling *s, uint32_t vocab_count,
+                                struct error *error)
+{
+    TRY(check_count(s->banned_ids.count, JOB_BANNED_IDS_MAX, "banned ids", error));
+    TRY(check_count(s->banned_lengths.count, JOB_BANNED_MAX, "banned sequences", error));
+    TRY(check_ids(&s->banned_ids, "banned id", vocab_count, error));
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->banned_lengths.count; i++) {
+        if (s->banned_lengths.items[i] == 0)
+            return error_set(error, STATUS_INVALID, "banned sequence %" PRIu32 " is empty", i);
+        sum += s->banned_lengths.items[i];
+    }
+    if (sum != s->banned_ids.count)
+        return error_set(error, STATUS_INVALID,
+                         "the banned sequences have %" PRIu64 " ids and %" PRIu32 " are there", sum,
+                         s->banned_ids.count);
+    return STATUS_OK;
+}
+
+static enum status check_sampling(const struct msg_sampling *s, uint32_t vocab_count,
+                                  struct error *error)
+{
+    TRY(check_draw(s, error));
+    TRY(check_penalties(s, error));
+    TRY(check_biases(s, vocab_count, error));
+    TRY(check_count(s->allowed_ids.count, JOB_ALLOWED_IDS_MAX, "allowed ids", error));
+    TRY(check_ids(&s->allowed_ids, "allowed id", vocab_count, error));
+    return check_banned(s, vocab_count, error);
+}
+
 enum status job_check(const struct msg_job *message, const struct job_limits *limits,
                       struct error *error)
 {
     TRY(check_counts(message, limits, error));
     TRY(check_ids(&message->tokens, "token", limits->vocab_count, error));
-    if (message->stop_ids.count > JOB_STOP_IDS_MAX)
-        return error_set(error, STATUS_LIMIT, "%" PRIu32 " stop ids, the most are %d",
-                         message->stop_ids.count, JOB_STOP_IDS_MAX);
+    TRY(check_count(message->stop_ids.count, JOB_STOP_IDS_MAX, "stop ids", error));
     TRY(check_ids(&message->stop_ids, "stop id", limits->vocab_count, error));
-    return check_sampling(&message->sampling, error);
+    return check_sampling(&message->sampling, limits->vocab_count, error);
+}
+
+/* A list of the message into memory of the job. */
+static struct sampling_ids copy_ids(const struct wire_i32s *from, int32_t *to)
+{
+    if (from->count > 0)
+        memcpy(to, from->items, from->count * sizeof *to);
+    return (struct sampling_ids){.ids = to, .count = from->count};
+}
+
+static void copy_sampling(const struct msg_job *message, const struct job_limits *limits,
+                          struct job *out)
+{
+    const struct msg_sampling *s = &message->sampling;
+    out->sampling = (struct sampling){
+        .temperature = s->temperature,
+        .top_p = s->top_p,
+        .min_p = s->min_p,
+        .top_k = s->top_k,
+        .seed = s->seed,
+        .top_logprobs = s->top_logprobs,
+        .logprobs = s->logprobs,
+        .repetition_penalty = s->repetition_penalty,
+        .presence_penalty = s->presence_penalty,
+        .frequency_penalty = s->frequency_penalty,
+        .biased = copy_ids(&s->bias_ids, out->bias_ids),
+        .biases = out->biases,
+        .allowed = copy_ids(&s->allowed_ids, out->allowed_ids),
+        .banned = copy_ids(&s->banned_ids, out->banned_ids),
+        .banned_count = s->banned_lengths.count,
+        .banned_lengths = out->banned_lengths,
+        .min_tokens = message->min_tokens,
+        .ends = {{.ids = limits->eos_ids, .count = out->ignore_eos ? 0 : limits->eos_count},
+                 copy_ids(&message->stop_ids, out->stop_ids)},
+    };
+    if (s->biases.count > 0)
+        memcpy(out->biases, s->biases.items, s->biases.count * sizeof *out->biases);
+    if (s->banned_lengths.count > 0)
+        memcpy(out->banned_lengths, s->banned_lengths.items,
+               s->banned_lengths.count * sizeof *out->banned_lengths);
 }
 
 void job_copy(const struct msg_job *message, const struct job_limits *limits, int32_t *tokens,
               struct job *out)
 {
-    const struct msg_sampling *s = &message->sampling;
     const uint64_t wanted = (uint64_t)message->prompt_count + message->max_tokens;
-    *out = (struct job){
-        .prompt_count = message->prompt_count,
-        .emitted_count = message->emitted_count,
-        .given_count = message->tokens.count,
-        .end = wanted < limits->context_tokens ? (uint32_t)wanted : limits->context_tokens,
-        .min_tokens = message->min_tokens,
-        .ignore_eos = message->ignore_eos != 0,
-        .stop_count = message->stop_ids.count,
-        .sampling = {.temperature = s->temperature,
-                     .top_p = s->top_p,
-                     .min_p = s->min_p,
-                     .top_k = s->top_k,
-                     .seed = s->seed,
-                     .top_logprobs = s->top_logprobs,
-                     .logprobs = s->logprobs},
-        .choice = message->choice,
-        .tokens = tokens,
-    };
-    CHECK(out->given_count < limits->context_tokens && out->stop_count <= JOB_STOP_IDS_MAX);
+    CHECK(message->tokens.count < limits->context_tokens);
+    CHECK(message->stop_ids.count <= JOB_STOP_IDS_MAX);
+    out->prompt_count = message->prompt_count;
+    out->emitted_count = message->emitted_count;
+    out->given_count = message->tokens.count;
+    out->end = wanted < limits->context_tokens ? (uint32_t)wanted : limits->context_tokens;
+    out->min_tokens = message->min_tokens;
+    out->ignore_eos = message->ignore_eos != 0;
+    out->stop_count = message->stop_ids.count;
+    out->choice = message->choice;
+    out->tokens = tokens;
     memcpy(tokens, message->tokens.items, out->given_count * sizeof *tokens);
-    if (out->stop_count > 0)
-        memcpy(out->stop_ids, message->stop_ids.items, out->stop_count * sizeof *out->stop_ids);
+    copy_sampling(message, limits, out);
+}
+
+bool job_needs_best_only(const struct job *job, uint32_t position)
+{
+    return sampling_needs_best_only(&job->sampling, position - job->prompt_count);
 }
 
 uint32_t job_pages(uint32_t tokens, uint32_t page_tokens)

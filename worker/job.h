@@ -12,7 +12,13 @@
 #include "model/sampler.h"
 #include "transfer/wire.h"
 
-enum { JOB_STOP_IDS_MAX = 128 };
+enum {
+    JOB_STOP_IDS_MAX = 128,
+    JOB_BIASES_MAX = 1024,
+    JOB_ALLOWED_IDS_MAX = 1024,
+    JOB_BANNED_IDS_MAX = 2048, /* of all banned sequences together */
+    JOB_BANNED_MAX = 256
+};
 
 struct job_limits {
     uint32_t vocab_count;    /* ids are below this */
@@ -31,17 +37,26 @@ struct job {
     bool ignore_eos;
     uint32_t stop_count;
     int32_t stop_ids[JOB_STOP_IDS_MAX];
-    struct sampling sampling;
     uint32_t choice;
     int32_t *tokens; /* [context_tokens] the sequence so far; memory of the request table */
+    struct sampling sampling; /* its lists are those below: a job is not copied */
+    int32_t bias_ids[JOB_BIASES_MAX];
+    float biases[JOB_BIASES_MAX];
+    int32_t allowed_ids[JOB_ALLOWED_IDS_MAX];
+    int32_t banned_ids[JOB_BANNED_IDS_MAX];
+    uint32_t banned_lengths[JOB_BANNED_MAX];
 };
 
 /* Everything that can be wrong with a job from outside, in one sentence with value and limit. */
 enum status job_check(const struct msg_job *message, const struct job_limits *limits,
                       struct error *error);
-/* Copies a checked job; `tokens` has room for limits->context_tokens ids and goes into *out. */
+/* Copies a checked job; `tokens` has room for limits->context_tokens ids and goes into *out, which
+ * also points at the eos_ids of limits. */
 void job_copy(const struct msg_job *message, const struct job_limits *limits, int32_t *tokens,
               struct job *out);
+
+/* Whether the token at `position` needs no more of a row of logits than its largest. */
+bool job_needs_best_only(const struct job *job, uint32_t position);
 
 /* Pages that hold `tokens` tokens. */
 uint32_t job_pages(uint32_t tokens, uint32_t page_tokens);
@@ -50,7 +65,8 @@ uint32_t job_pages_at_end(const struct job *job, uint32_t page_tokens);
 
 /* Does `id`, picked at `position`, end the sequence? FINISH_STOP: it is an EOS or stop id and not
  * part of the answer. FINISH_LENGTH: it is the last token of the answer. Below min_tokens such an
- * id is an ordinary token; ignore_eos leaves the job's own stop ids in force. */
+ * id is not picked (struct sampling), and would be an ordinary token; ignore_eos leaves the job's
+ * own stop ids in force. */
 enum finish_code job_finish(const struct job *job, const struct job_limits *limits, int32_t id,
                             uint32_t position);
 

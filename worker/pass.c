@@ -5,6 +5,19 @@ enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct j
 {
     if (rows->best != NULL)
         return sampler_pick_best(rows->best[row].id, rows->best[row].logit, out);
-    return sampler_pick(sampler, &job->sampling, rows->logits + row * rows->vocab_count,
-                        job->choice, position, out);
+    const struct sampler_at at = {.choice = job->choice,
+                                  .position = position,
+                                  .prompt_count = job->prompt_count,
+                                  .tokens = job->tokens};
+    const enum status status =
+        sampler_pick(sampler, &job->sampling, rows->logits + row * rows->vocab_count, &at, out);
+    return status == STATUS_NOT_FOUND ? STATUS_INVALID : status; /* what was asked cannot be done */
+}
+
+const char *pass_sentence(enum status status)
+{
+    return status == STATUS_INVALID /* job_check has seen the values themselves */
+               ? "the request's own rules (logit_bias, allowed_token_ids, bad_words, min_tokens) "
+                 "forbid every one"
+               : status_sentence(status);
 }

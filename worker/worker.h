@@ -92,7 +92,7 @@ void worker_send_handoff_failed(struct worker *worker, const struct request_key 
                                 enum status status, const char *text);
 
 /* Engine thread: model_forward of the worker's model, the one place where its steps begin.
- * best_only: sampling_needs_best_only holds for every sequence with a logit row. */
+ * best_only: job_needs_best_only holds for every sequence with a logit row. */
 enum status worker_forward(const struct worker *worker, const struct forward_sequence *sequences,
                            uint32_t count, bool best_only, const struct forward_hooks *hooks,
                            struct pass_rows *rows_out, struct error *error);

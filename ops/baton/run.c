@@ -24,8 +24,8 @@ enum {
 struct options {
     const char *model, *system, *seed;
     bool raw, stats;
-    uint32_t max_tokens, threads, context, chunk_tokens, kv_dtype, top_k;
-    double temperature, top_p, min_p;
+    uint32_t max_tokens, min_tokens, threads, context, chunk_tokens, kv_dtype, top_k;
+    double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
 };
 
 static const struct config_row option_rows[] = {
@@ -45,6 +45,14 @@ static const struct config_row option_rows[] = {
      "only the likeliest tokens with this much probability together", 1e-9, 1},
     {"min-p", CONFIG_F64, offsetof(struct options, min_p), "0", "P",
      "only tokens at least P times as likely as the likeliest", 0, 1},
+    {"repetition-penalty", CONFIG_F64, offsetof(struct options, repetition_penalty), "1", "R",
+     "logits of tokens in prompt or answer, divided by R (multiplied below zero)", 1e-6, 1e6},
+    {"presence-penalty", CONFIG_F64, offsetof(struct options, presence_penalty), "0", "P",
+     "taken from the logits of tokens in the answer", -2, 2},
+    {"frequency-penalty", CONFIG_F64, offsetof(struct options, frequency_penalty), "0", "F",
+     "the same, for each time they are there", -2, 2},
+    {"min-tokens", CONFIG_U32, offsetof(struct options, min_tokens), "0", "N",
+     "no end of the answer before N tokens", 0, 1e9},
     {"seed", CONFIG_TEXT, offsetof(struct options, seed), NULL, "N",
      "of the draws; a random one when not given", 0, 0},
     {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16|int8",
@@ -207,7 +215,11 @@ static enum status answer(struct session *session, const struct options *options
                      .top_p = (float)options->top_p,
                      .min_p = (float)options->min_p,
                      .top_k = (int32_t)options->top_k,
-                     .seed = seed},
+                     .seed = seed,
+                     .repetition_penalty = (float)options->repetition_penalty,
+                     .presence_penalty = (float)options->presence_penalty,
+                     .frequency_penalty = (float)options->frequency_penalty,
+                     .min_tokens = options->min_tokens},
         .stop_at_eos = true,
         .on_token = print_token,
         .interrupted = interrupted,
@@ -244,12 +256,11 @@ static enum status encode_and_answer(struct session *session, const struct optio
     return status;
 }
 
-static enum status run(const struct options *options, const char *operand, struct error *error)
+static enum status run(const struct options *options, uint64_t seed, const char *operand,
+                       struct error *error)
 {
     struct buffer prompt = {0};
     struct session session;
-    uint64_t seed = 0;
-    TRY(parse_seed(options->seed, &seed, error));
     enum status status = read_prompt(operand, &prompt, error);
     if (status == STATUS_OK) {
         const struct model_options model = {
@@ -287,7 +298,12 @@ int command_run(int argc, char **argv)
         return 2;
     }
     struct error error = {0};
-    const enum status status = run(&options, argv[operand], &error);
+    uint64_t seed = 0;
+    if (parse_seed(options.seed, &seed, &error) != STATUS_OK) {
+        fprintf(stderr, "baton run: %s\n", error.text);
+        return 2;
+    }
+    const enum status status = run(&options, seed, argv[operand], &error);
     if (status == STATUS_OK)
         return 0;
     if (status == STATUS_CANCELED)

@@ -15,16 +15,17 @@ static bool is_eos(const struct text *text, int32_t id)
     return false;
 }
 
-static enum status pick(struct sampler *sampler, const struct generation *generation,
-                        const float *logits, uint32_t position, int32_t *id_out,
-                        struct error *error)
+static enum status pick(struct sampler *sampler, const struct sampling *sampling,
+                        const struct sequence *sequence, uint32_t prompt_count, const float *logits,
+                        int32_t *id_out, struct error *error)
 {
+    const struct sampler_at at = {
+        .position = sequence->position, .prompt_count = prompt_count, .tokens = sequence->tokens};
     struct sampled sampled;
-    const enum status status =
-        sampler_pick(sampler, &generation->sampling, logits, 0, position, &sampled);
+    const enum status status = sampler_pick(sampler, sampling, logits, &at, &sampled);
     if (status != STATUS_OK)
         return error_set(error, status, "no token can be picked at position %" PRIu32 ": %s",
-                         position, status_sentence(status));
+                         at.position, status_sentence(status));
     *id_out = sampled.id;
     return STATUS_OK;
 }
@@ -34,10 +35,15 @@ static enum status decode(struct sequence *sequence, struct sampler *sampler,
                           const struct generation *generation, const float *logits,
                           struct generated *out, struct error *error)
 {
+    const struct text_info *info = text_info(sequence->session->text);
+    const uint32_t prompt_count = sequence->position;
+    struct sampling sampling = generation->sampling;
+    sampling.ends[0] = (struct sampling_ids){
+        .ids = info->eos_ids, .count = generation->stop_at_eos ? info->eos_count : 0};
     out->end = END_LENGTH;
     while (out->token_count < generation->max_tokens) {
         int32_t id = 0;
-        TRY(pick(sampler, generation, logits, sequence->position, &id, error));
+        TRY(pick(sampler, &sampling, sequence, prompt_count, logits, &id, error));
         if (out->first_token_ns == 0)
             out->first_token_ns = clock_now_ns(clock_monotonic());
         if (generation->stop_at_eos && is_eos(sequence->session->text, id)) {

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -74,17 +75,23 @@ enum status sequence_open(struct session *session, uint32_t tokens, struct seque
     const uint32_t page_tokens = page_pool_layout(pages)->page_tokens;
     const uint32_t count = (tokens + page_tokens - 1) / page_tokens;
     uint32_t *slots = malloc(count * sizeof *slots);
-    if (slots == NULL)
+    int32_t *ids = malloc(((size_t)tokens + 1) * sizeof *ids);
+    if (slots == NULL || ids == NULL) {
+        free(slots);
+        free(ids);
         return error_set(error, STATUS_NO_MEMORY, "no memory for a table of %" PRIu32 " pages",
                          count);
+    }
     if (page_pool_reserve(pages, count) != STATUS_OK) {
         free(slots);
+        free(ids);
         return error_set(error, STATUS_BUSY,
                          "%" PRIu32 " tokens take %" PRIu32 " KV pages, the pool has %" PRIu32,
                          tokens, count, page_pool_free_count(pages));
     }
     page_pool_take(pages, count, slots);
-    *out = (struct sequence){.session = session, .slots = slots, .slot_count = count};
+    *out =
+        (struct sequence){.session = session, .slots = slots, .slot_count = count, .tokens = ids};
     return STATUS_OK;
 }
 
@@ -92,6 +99,7 @@ void sequence_close(struct sequence *sequence)
 {
     page_pool_free(model_pages(sequence->session->model), sequence->slots, sequence->slot_count);
     free(sequence->slots);
+    free(sequence->tokens);
 }
 
 enum status sequence_feed(struct sequence *sequence, const int32_t *tokens, uint32_t count,
@@ -124,6 +132,7 @@ enum status sequence_feed(struct sequence *sequence, const int32_t *tokens, uint
             hooks->on_logits(hooks->arg, sequence->position + row, logits + row * vocab);
         if (every)
             logits += (rows - 1) * vocab;
+        memcpy(sequence->tokens + sequence->position, tokens + done, rows * sizeof *tokens);
         sequence->position += rows;
     }
     *last_logits_out = logits;

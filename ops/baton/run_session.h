@@ -27,7 +27,8 @@ struct sequence {
     struct session *session;
     uint32_t *slots; /* [slot_count] block table */
     uint32_t slot_count;
-    uint32_t position; /* tokens fed so far */
+    int32_t *tokens;   /* [position] those fed so far */
+    uint32_t position; /* how many */
 };
 
 /* Takes pages for up to `tokens` tokens. */

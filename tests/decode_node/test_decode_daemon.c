@@ -139,11 +139,16 @@ Test(decode_daemon, ends_of_answers)
     fake_router_expect(&router, answer, FINISH_STOP);
     cr_assert_eq(answer->token_count, 0);
 
-    /* min_tokens keeps it going. */
+    /* min_tokens keeps it going: neither the stop id nor an end of the model's own is picked. */
     stop.min_tokens = 12;
-    answer = ask_local(&stop);
-    fake_router_expect(&router, answer, FINISH_LENGTH);
-    oracle_compare(&oracle, answer, 12);
+    for (uint32_t eos = 0; eos < 2; eos++) {
+        stop.ignore_eos = eos == 0;
+        answer = ask_local(&stop);
+        fake_router_expect(&router, answer, FINISH_LENGTH);
+        oracle_compare(&oracle, answer, 12);
+        for (uint32_t i = 0; i < 12; i++)
+            cr_assert_neq(answer->tokens[i], free_run[0]);
+    }
 
     struct ask one = plain(64, 1);
     answer = ask_local(&one);
@@ -186,6 +191,9 @@ Test(decode_daemon, a_request_placed_again_goes_on_where_it_was)
     struct ask ask = plain(100, 30);
     ask.temperature = 1;
     ask.seed = 3;
+    ask.repetition_penalty = 1.2f;
+    ask.presence_penalty = 0.7f;
+    ask.frequency_penalty = 0.4f;
     memcpy(tokens, prompt, 100 * sizeof *tokens);
     oracle_generate(&oracle, &ask, 30, tokens + 100);
     for (uint32_t emitted = 1; emitted < 30; emitted += 14) {

@@ -132,6 +132,12 @@ class ApiTest(unittest.TestCase):
             ({"messages": [{"role": "user", "content": "x"}], "temperature": 3}, "temperature"),
             ({"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, "max_tokens"),
             ({"messages": [{"role": "user", "content": "x"}], "top_p": 1.5}, "top_p"),
+            ({"messages": [{"role": "user", "content": "x"}], "logit_bias": {"191222": -100}},
+             "logit_bias"),
+            ({"messages": [{"role": "user", "content": "x"}], "repetition_penalty": 0},
+             "repetition_penalty"),
+            ({"messages": [{"role": "user", "content": "x"}], "stop_token_ids": [151645]},
+             "stop_token_ids"),
         )
         for body, param in cases:
             with self.subTest(param=param):

@@ -18,6 +18,8 @@ SAMPLING = (
     {"temperature": 1.3, "seed": 0, "top_k": 20},
     {"temperature": 1.0, "seed": 7, "top_p": 0.7},
     {"temperature": 1.0, "seed": 9007199254740993, "min_p": 0.05},
+    {"temperature": 0, "repetition_penalty": 1.3, "min_tokens": 20},
+    {"temperature": 0.9, "seed": 5, "presence_penalty": 1.5, "frequency_penalty": 0.5},
 )
 
 

@@ -164,7 +164,7 @@ Test(run_eval, missing_files_and_options_have_their_exit_codes)
     cr_assert_not_null(strstr(outcome.error.data, "/nowhere/model.gguf"));
     outcome_free(&outcome);
     outcome = CALL(command_run, "--model", model, "--seed", "12x", "hello");
-    cr_assert_eq(outcome.exit_code, 1);
+    cr_assert_eq(outcome.exit_code, 2);
     cr_assert_not_null(strstr(outcome.error.data, "'12x'"));
     outcome_free(&outcome);
     outcome = CALL(command_run, "--model", model, "--raw", "");

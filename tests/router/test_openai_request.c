@@ -101,6 +101,9 @@ static const struct bad bads[] = {
      "stop", "17 strings; the limit is 16"},
     {OPENAI_CHAT, CHAT("\"stop_token_ids\":7"), "stop_token_ids", "is 7"},
     {OPENAI_CHAT, CHAT("\"stop_token_ids\":[263]"), "stop_token_ids", "263"},
+    {OPENAI_CHAT, CHAT("\"stop_token_ids\":[151645]"), "stop_token_ids", "from 0 to 262"},
+    {OPENAI_CHAT, CHAT("\"stop_token_ids\":[1,-1]"), "stop_token_ids", "[1]` is -1"},
+    {OPENAI_CHAT, CHAT("\"stop_token_ids\":[1.5]"), "stop_token_ids", "is 1.5"},
     {OPENAI_CHAT, CHAT("\"logprobs\":3"), "logprobs", "a boolean"},
     {OPENAI_CHAT, CHAT("\"top_logprobs\":3"), "top_logprobs", "needs `logprobs`"},
     {OPENAI_CHAT, CHAT("\"logprobs\":true,\"top_logprobs\":25"), "top_logprobs", "25"},
@@ -115,12 +118,31 @@ static const struct bad bads[] = {
     {OPENAI_COMPLETIONS, TEXT("\"best_of\":3"), "best_of", "not supported yet"},
     {OPENAI_COMPLETIONS, TEXT("\"echo\":true"), "echo", "not supported yet"},
     {OPENAI_COMPLETIONS, TEXT("\"suffix\":\"y\""), "suffix", "not supported yet"},
-    {OPENAI_CHAT, CHAT("\"presence_penalty\":0.5"), "presence_penalty", "not supported yet"},
-    {OPENAI_CHAT, CHAT("\"presence_penalty\":5"), "presence_penalty", "at most 2"},
-    {OPENAI_CHAT, CHAT("\"frequency_penalty\":-0.5"), "frequency_penalty", "not supported yet"},
-    {OPENAI_CHAT, CHAT("\"repetition_penalty\":1.1"), "repetition_penalty", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"presence_penalty\":2.01"), "presence_penalty", "at most 2, but is 2.01"},
+    {OPENAI_CHAT, CHAT("\"presence_penalty\":\"x\""), "presence_penalty", "\"x\""},
+    {OPENAI_CHAT, CHAT("\"frequency_penalty\":-2.5"), "frequency_penalty", "is -2.5"},
     {OPENAI_CHAT, CHAT("\"repetition_penalty\":0"), "repetition_penalty", "is 0"},
-    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"5\":1}"), "logit_bias", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"repetition_penalty\":-1"), "repetition_penalty", "is -1"},
+    {OPENAI_CHAT, CHAT("\"repetition_penalty\":1e7"), "repetition_penalty", "at most 1e+06"},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":[5]"), "logit_bias", "an object of token ids"},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"263\":1}"), "logit_bias", "\"263\""},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"191222\":-100}"), "logit_bias", "from 0 to 262"},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"99999999999999999999\":1}"), "logit_bias", "from 0 to"},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"abc\":1}"), "logit_bias", "\"abc\""},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"\":1}"), "logit_bias", "the key \"\""},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"-1\":1}"), "logit_bias", "\"-1\""},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"5\":1,\"05\":2}"), "logit_bias", "\"05\""},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"5\":1e9}"), "logit_bias", "`logit_bias[5]`"},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"5\":-100.5}"), "logit_bias", "is -100.5"},
+    {OPENAI_CHAT, CHAT("\"logit_bias\":{\"5\":null}"), "logit_bias", "from -100 to 100"},
+    {OPENAI_CHAT, CHAT("\"allowed_token_ids\":[]"), "allowed_token_ids", "is empty"},
+    {OPENAI_CHAT, CHAT("\"allowed_token_ids\":5"), "allowed_token_ids", "an array of token ids"},
+    {OPENAI_CHAT, CHAT("\"allowed_token_ids\":[5,263]"), "allowed_token_ids", "[1]` is 263"},
+    {OPENAI_CHAT, CHAT("\"allowed_token_ids\":[-1]"), "allowed_token_ids", "is -1"},
+    {OPENAI_CHAT, CHAT("\"bad_words\":\"x\""), "bad_words", "an array of strings"},
+    {OPENAI_CHAT, CHAT("\"bad_words\":[\"a\",3]"), "bad_words", "is 3"},
+    {OPENAI_CHAT, CHAT("\"bad_words\":[\"a\",\"\"]"), "bad_words", "empty string"},
+    {OPENAI_CHAT, CHAT("\"bad_words\":[\"  \"]"), "bad_words", "empty string"},
     {OPENAI_CHAT, CHAT("\"tools\":[{}]"), "tools", "not supported yet"},
     {OPENAI_CHAT, CHAT("\"tool_choice\":\"required\""), "tool_choice", "\"required\""},
     {OPENAI_CHAT, CHAT("\"response_format\":\"json\""), "response_format", "an object"},
@@ -175,9 +197,9 @@ Test(openai_request, defaults)
     cr_expect_eq(request.prompt.count, 1);
     cr_expect_eq(request.prompt.ids[0], TINY_HELLO);
     cr_expect_eq(request.max_tokens, 16);
-    cr_expect_float_eq(request.temperature, 1, 0);
-    cr_expect_float_eq(request.top_p, 1, 0);
-    cr_expect_eq(request.top_k, 0);
+    cr_expect_float_eq(request.sampling.temperature, 1, 0);
+    cr_expect_float_eq(request.sampling.top_p, 1, 0);
+    cr_expect_eq(request.sampling.top_k, 0);
     cr_expect(!request.stream && !request.logprobs && !request.ignore_eos && request.skip_special);
     openai_request_free(&request);
     request = parse(OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
@@ -214,18 +236,107 @@ Test(openai_request, fields_arrive)
              "\"stop\":[\"a\",\"bc\"],\"stop_token_ids\":[1,2],\"logprobs\":true,"
              "\"top_logprobs\":3,\"stream\":true,\"stream_options\":{\"include_usage\":true},"
              "\"timings\":true,\"include_stop_str_in_output\":true"));
-    cr_expect_float_eq(request.temperature, 0.5, 0);
-    cr_expect_float_eq(request.top_p, 0.25, 0);
-    cr_expect_float_eq(request.min_p, 0.125, 0);
-    cr_expect_eq(request.top_k, 7);
-    cr_expect_eq(request.seed, 42);
+    cr_expect_float_eq(request.sampling.temperature, 0.5, 0);
+    cr_expect_float_eq(request.sampling.top_p, 0.25, 0);
+    cr_expect_float_eq(request.sampling.min_p, 0.125, 0);
+    cr_expect_eq(request.sampling.top_k, 7);
+    cr_expect_eq(request.sampling.seed, 42);
     cr_expect_eq(request.max_tokens, 5, "max_completion_tokens goes before max_tokens");
     cr_expect_eq(request.min_tokens, 2);
     cr_expect(request.ignore_eos && request.logprobs && request.stream && request.include_usage);
     cr_expect(request.timings && request.include_stop);
     cr_expect_eq(request.top_logprobs, 3);
     cr_expect_eq(request.stops.count, 2);
-    cr_expect_eq(request.stop_id_count, 2);
+    cr_expect_eq(request.stop_ids.count, 2);
+    openai_request_free(&request);
+}
+
+Test(openai_request, what_moves_logits_arrives)
+{
+    struct openai_request request =
+        parse(OPENAI_CHAT, CHAT("\"repetition_penalty\":1.25,\"presence_penalty\":-2,"
+                                "\"frequency_penalty\":2,\"logit_bias\":{\"0\":-100,\"262\":100,"
+                                "\"7\":0.5},\"allowed_token_ids\":[0,262,7],"
+                                "\"bad_words\":[\"hello\",\" xy\"]"));
+    struct msg_sampling told;
+    openai_sampling_tell(&request.sampling, &told);
+    cr_expect_float_eq(told.repetition_penalty, 1.25, 0);
+    cr_expect_float_eq(told.presence_penalty, -2, 0);
+    cr_expect_float_eq(told.frequency_penalty, 2, 0);
+    const int32_t biased[] = {0, 262, 7}, allowed[] = {0, 262, 7};
+    const float biases[] = {-100, 100, 0.5f};
+    cr_assert_eq(told.bias_ids.count, 3);
+    cr_assert_eq(told.biases.count, 3);
+    cr_expect_arr_eq(told.bias_ids.items, biased, sizeof biased);
+    cr_expect_arr_eq(told.biases.items, biases, sizeof biases);
+    cr_assert_eq(told.allowed_ids.count, 3);
+    cr_expect_arr_eq(told.allowed_ids.items, allowed, sizeof allowed);
+    /* Each word bare, and with the space that stands before it inside a line. */
+    const int32_t banned[] = {TINY_HELLO, ' ', TINY_HELLO, 'x', 'y', ' ', 'x', 'y'};
+    const uint32_t lengths[] = {1, 2, 2, 3};
+    cr_assert_eq(told.banned_ids.count, ARRAY_COUNT(banned));
+    cr_expect_arr_eq(told.banned_ids.items, banned, sizeof banned);
+    cr_assert_eq(told.banned_lengths.count, ARRAY_COUNT(lengths));
+    cr_expect_arr_eq(told.banned_lengths.items, lengths, sizeof lengths);
+    openai_request_free(&request);
+}
+
+/* A body whose list holds `item` so many times. */
+static const char *listing(const char *name, const char *item, size_t count)
+{
+    static struct buffer body;
+    buffer_clear(&body);
+    buffer_printf(&body, "{\"prompt\":\"x\",\"%s\":[%s", name, item);
+    for (size_t i = 1; i < count; i++)
+        buffer_printf(&body, ",%s", item);
+    buffer_add_text(&body, "]}");
+    return body.data;
+}
+
+/* Biases of the ids from 0 on. */
+static const char *bias_listing(unsigned count)
+{
+    static struct buffer body;
+    buffer_clear(&body);
+    buffer_add_text(&body, "{\"prompt\":\"x\",\"logit_bias\":{\"0\":1");
+    for (unsigned i = 1; i < count; i++)
+        buffer_printf(&body, ",\"%u\":1", i);
+    buffer_add_text(&body, "}}");
+    return body.data;
+}
+
+Test(openai_request, lists_have_limits)
+{
+    static const struct {
+        const char *name, *item, *message;
+        size_t most;
+    } rows[] = {
+        {"stop_token_ids", "7", "holds 129 ids; the limit is 128", OPENAI_STOP_IDS_MAX},
+        {"allowed_token_ids", "7", "holds 1025 ids; the limit is 1024", OPENAI_ALLOWED_IDS_MAX},
+        {"bad_words", "\"w\"", "holds 129 words; the limit is 128", OPENAI_BAD_WORDS_MAX},
+        /* 83 ids each in the two spellings. */
+        {"bad_words", "\"01234567890123456789012345678901234567890\"", "more than 2048 tokens",
+         OPENAI_BANNED_IDS_MAX / 83},
+    };
+    struct openai_request request;
+    struct openai_error error;
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        request = parse(OPENAI_COMPLETIONS, listing(rows[i].name, rows[i].item, rows[i].most));
+        openai_request_free(&request);
+        const char *body = listing(rows[i].name, rows[i].item, rows[i].most + 1);
+        cr_assert_eq(
+            openai_request_parse(OPENAI_COMPLETIONS, body, strlen(body), &rules, &request, &error),
+            STATUS_INVALID, "row %zu", i);
+        cr_expect_str_eq(error.param, rows[i].name);
+        cr_expect(strstr(error.message, rows[i].message), "%s", error.message);
+    }
+    const char *body = bias_listing(OPENAI_BIASES_MAX + 1);
+    cr_assert_eq(
+        openai_request_parse(OPENAI_COMPLETIONS, body, strlen(body), &rules, &request, &error),
+        STATUS_INVALID);
+    cr_expect(strstr(error.message, "holds 1025 ids; the limit is 1024"), "%s", error.message);
+    request = parse(OPENAI_COMPLETIONS, bias_listing(TINY_VOCAB));
+    cr_expect_eq(request.sampling.biased.count, TINY_VOCAB, "every id of the model");
     openai_request_free(&request);
 }
 
@@ -234,8 +345,8 @@ Test(openai_request, seed_zero_is_a_seed)
     struct openai_request zero = parse(OPENAI_COMPLETIONS, TEXT("\"seed\":0"));
     struct openai_request unset = parse(OPENAI_COMPLETIONS, "{\"prompt\":\"x\"}");
     struct openai_request again = parse(OPENAI_COMPLETIONS, "{\"prompt\":\"x\"}");
-    cr_expect_eq(zero.seed, 0);
-    cr_expect_neq(unset.seed, again.seed);
+    cr_expect_eq(zero.sampling.seed, 0);
+    cr_expect_neq(unset.sampling.seed, again.sampling.seed);
     openai_request_free(&zero);
     openai_request_free(&unset);
     openai_request_free(&again);

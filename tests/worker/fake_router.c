@@ -269,7 +269,10 @@ static void fill_job(const struct fake_answer *answer, struct msg_job *out)
                      .top_p = 1,
                      .seed = ask->seed,
                      .logprobs = ask->top_logprobs > 0,
-                     .top_logprobs = ask->top_logprobs},
+                     .top_logprobs = ask->top_logprobs,
+                     .repetition_penalty = ask->repetition_penalty,
+                     .presence_penalty = ask->presence_penalty,
+                     .frequency_penalty = ask->frequency_penalty},
     };
 }
 

@@ -34,6 +34,7 @@ struct ask {
     float temperature;
     uint64_t seed;
     uint32_t top_logprobs; /* above 0: log-probabilities as well */
+    float repetition_penalty, presence_penalty, frequency_penalty;
     uint32_t remaining_ms, lease_ms;
 };
 

@@ -13,12 +13,14 @@ void oracle_open(struct oracle *oracle, const char *path)
         .path = path, .kv_dtype = KV_BF16, .threads = 1, .page_tokens = 64, .max_rows = 64};
     struct error error;
     cr_assert_eq(model_open(&options, &oracle->model, &error), STATUS_OK, "%s", error.text);
+    cr_assert_eq(text_open(path, &oracle->text, &error), STATUS_OK, "%s", error.text);
     oracle->sampler = sampler_create(model_info(oracle->model)->token_count);
 }
 
 void oracle_close(struct oracle *oracle)
 {
     sampler_destroy(oracle->sampler);
+    text_close(oracle->text);
     model_close(oracle->model);
 }
 
@@ -30,8 +32,18 @@ void oracle_generate(struct oracle *oracle, const struct ask *ask, uint32_t coun
     const uint32_t given = ask->prompt_count + ask->emitted_count;
     const uint32_t end = given + count;
     const uint32_t page_count = (end + 63) / 64;
+    const struct text_info *info = text_info(oracle->text);
     const struct sampling sampling = {
-        .temperature = ask->temperature, .top_p = 1, .seed = ask->seed};
+        .temperature = ask->temperature,
+        .top_p = 1,
+        .seed = ask->seed,
+        .repetition_penalty = ask->repetition_penalty,
+        .presence_penalty = ask->presence_penalty,
+        .frequency_penalty = ask->frequency_penalty,
+        .min_tokens = ask->min_tokens,
+        .ends = {{info->eos_ids, ask->ignore_eos ? 0 : info->eos_count},
+                 {ask->stop_ids, ask->stop_count}},
+    };
     struct error error;
     cr_assert(end <= model_info(oracle->model)->context_tokens);
     memcpy(tokens, ask->prompt, given * sizeof *tokens);
@@ -52,8 +64,9 @@ void oracle_generate(struct oracle *oracle, const struct ask *ask, uint32_t coun
             position += rows;
         }
         struct sampled sampled;
-        cr_assert_eq(sampler_pick(oracle->sampler, &sampling, logits, 0, known, &sampled),
-                     STATUS_OK);
+        const struct sampler_at at = {
+            .position = known, .prompt_count = ask->prompt_count, .tokens = tokens};
+        cr_assert_eq(sampler_pick(oracle->sampler, &sampling, logits, &at, &sampled), STATUS_OK);
         tokens[known] = sampled.id;
     }
     page_pool_free(pages, slots, page_count);

@@ -4,16 +4,19 @@
 
 #include "model/model.h"
 #include "model/sampler.h"
+#include "model/text/text.h"
 #include "tests/worker/fake_router.h"
 
 struct oracle {
     struct model *model;
+    struct text *text; /* for the ids that end an answer */
     struct sampler *sampler;
 };
 
 void oracle_open(struct oracle *oracle, const char *path);
 void oracle_close(struct oracle *oracle);
-/* `count` new tokens behind ask->prompt_count + ask->emitted_count, ends of any kind ignored. */
+/* `count` new tokens behind ask->prompt_count + ask->emitted_count, ends of any kind ignored, but
+ * for those that min_tokens puts off. */
 void oracle_generate(struct oracle *oracle, const struct ask *ask, uint32_t count, int32_t *out);
 /* The answer has exactly these tokens and `count` of them. */
 void oracle_compare(struct oracle *oracle, const struct fake_answer *answer, uint32_t count);

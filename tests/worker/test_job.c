@@ -86,6 +86,9 @@ Test(job, ids_are_checked)
 
 Test(job, sampling_is_checked)
 {
+    static const float biases[] = {-100, 100.5f};
+    static const int32_t wrong_ids[] = {99, 100};
+    static const uint32_t lengths[] = {2, UINT32_MAX, 0};
     static const struct {
         struct msg_sampling sampling;
         const char *words;
@@ -99,6 +102,22 @@ Test(job, sampling_is_checked)
         {{.top_p = 1, .min_p = -0.5f}, "min_p -0.5"},
         {{.top_p = 1, .min_p = 2}, "min_p 2"},
         {{.top_p = 1, .top_k = -2}, "top_k -2"},
+        {{.top_p = 1, .repetition_penalty = -1}, "repetition_penalty -1"},
+        {{.top_p = 1, .repetition_penalty = INFINITY}, "repetition_penalty inf"},
+        {{.top_p = 1, .presence_penalty = 2.5f}, "presence_penalty 2.5"},
+        {{.top_p = 1, .frequency_penalty = NAN}, "frequency_penalty"},
+        {{.top_p = 1, .bias_ids = {ids, 2}}, "0 biases for 2 ids"},
+        {{.top_p = 1, .biases = {biases, 1}}, "1 biases for 0 ids"},
+        {{.top_p = 1, .bias_ids = {ids, 2}, .biases = {biases, 2}}, "bias 1 is 100.5"},
+        {{.top_p = 1, .bias_ids = {wrong_ids, 2}, .biases = {biases, 2}}, "biased id 1 is 100"},
+        {{.top_p = 1, .allowed_ids = {wrong_ids, 2}}, "allowed id 1 is 100"},
+        {{.top_p = 1, .banned_ids = {wrong_ids, 2}, .banned_lengths = {lengths, 1}},
+         "banned id 1 is 100"},
+        {{.top_p = 1, .banned_ids = {ids, 2}}, "have 0 ids and 2 are there"},
+        {{.top_p = 1, .banned_ids = {ids, 2}, .banned_lengths = {lengths, 2}},
+         "have 4294967297 ids and 2 are there"},
+        {{.top_p = 1, .banned_ids = {ids, 2}, .banned_lengths = {lengths, 3}},
+         "banned sequence 2 is empty"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct msg_job job = good_job(3, 0);
@@ -107,10 +126,81 @@ Test(job, sampling_is_checked)
     }
 }
 
+/* As many as the room of a job, and one more. */
+Test(job, lists_of_sampling_have_limits)
+{
+    static int32_t many[JOB_BANNED_IDS_MAX + 1];
+    static float biases[JOB_BIASES_MAX + 1];
+    static uint32_t lengths[JOB_BANNED_MAX + 1];
+    for (uint32_t i = 0; i <= JOB_BANNED_MAX; i++)
+        lengths[i] = 1;
+    struct msg_job job = good_job(3, 0);
+    for (uint32_t over = 0; over < 2; over++) {
+        job.sampling = (struct msg_sampling){.top_p = 1,
+                                             .bias_ids = {many, JOB_BIASES_MAX + over},
+                                             .biases = {biases, JOB_BIASES_MAX + over}};
+        expect(&job, over ? STATUS_LIMIT : STATUS_OK, over ? "1025 biased ids, the most" : "");
+        job.sampling =
+            (struct msg_sampling){.top_p = 1, .allowed_ids = {many, JOB_ALLOWED_IDS_MAX + over}};
+        expect(&job, over ? STATUS_LIMIT : STATUS_OK, over ? "1025 allowed ids, the most" : "");
+        job.sampling = (struct msg_sampling){.top_p = 1,
+                                             .banned_ids = {many, JOB_BANNED_MAX + over},
+                                             .banned_lengths = {lengths, JOB_BANNED_MAX + over}};
+        expect(&job, over ? STATUS_LIMIT : STATUS_OK, over ? "257 banned sequences" : "");
+    }
+    lengths[0] = JOB_BANNED_IDS_MAX + 1;
+    job.sampling = (struct msg_sampling){
+        .top_p = 1, .banned_ids = {many, JOB_BANNED_IDS_MAX + 1}, .banned_lengths = {lengths, 1}};
+    expect(&job, STATUS_LIMIT, "2049 banned ids");
+}
+
+Test(job, the_copy_owns_its_lists)
+{
+    static const int32_t biased[] = {4, 5}, allowed[] = {6}, banned[] = {7, 8, 9}, stops[] = {3};
+    static const float biases[] = {1, -2};
+    static const uint32_t lengths[] = {1, 2};
+    int32_t tokens[128];
+    static struct job copy;
+    struct msg_job job = good_job(20, 5);
+    job.stop_ids = (struct wire_i32s){stops, 1};
+    job.min_tokens = 8;
+    job.sampling = (struct msg_sampling){.top_p = 1,
+                                         .repetition_penalty = 1.5f,
+                                         .presence_penalty = -1,
+                                         .frequency_penalty = 2,
+                                         .bias_ids = {biased, 2},
+                                         .biases = {biases, 2},
+                                         .allowed_ids = {allowed, 1},
+                                         .banned_ids = {banned, 3},
+                                         .banned_lengths = {lengths, 2}};
+    job_copy(&job, &limits, tokens, &copy);
+    const struct sampling *s = &copy.sampling;
+    cr_assert_eq(s->repetition_penalty, 1.5f);
+    cr_assert_eq(s->presence_penalty, -1);
+    cr_assert_eq(s->frequency_penalty, 2);
+    cr_assert(s->biased.count == 2 && s->biased.ids != biased && s->biased.ids[1] == 5);
+    cr_assert(s->biases != biases && s->biases[1] == -2);
+    cr_assert(s->allowed.count == 1 && s->allowed.ids != allowed && s->allowed.ids[0] == 6);
+    cr_assert(s->banned.count == 3 && s->banned.ids != banned && s->banned.ids[2] == 9);
+    cr_assert(s->banned_count == 2 && s->banned_lengths != lengths && s->banned_lengths[1] == 2);
+    cr_assert(s->ends[0].count == 2 && s->ends[0].ids == eos_ids);
+    cr_assert(s->ends[1].count == 1 && s->ends[1].ids != stops && s->ends[1].ids[0] == 3);
+    cr_assert_eq(s->min_tokens, 8);
+    cr_assert_not(job_needs_best_only(&copy, 25));
+    job.sampling = (struct msg_sampling){.top_p = 1};
+    job_copy(&job, &limits, tokens, &copy);
+    cr_assert_not(job_needs_best_only(&copy, 27), "seven of eight are written");
+    cr_assert(job_needs_best_only(&copy, 28));
+    job.ignore_eos = 1;
+    job.stop_ids.count = 0;
+    job_copy(&job, &limits, tokens, &copy);
+    cr_assert(job_needs_best_only(&copy, 25), "nothing can end it early");
+}
+
 Test(job, the_copy_is_bounded_by_the_context)
 {
     int32_t tokens[128];
-    struct job copy;
+    static struct job copy;
     struct msg_job job = good_job(20, 5);
     job_copy(&job, &limits, tokens, &copy);
     cr_assert_eq(copy.given_count, 25);
@@ -150,7 +240,7 @@ Test(job, what_ends_an_answer)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         int32_t tokens[128];
-        struct job copy;
+        static struct job copy;
         struct msg_job job = good_job(20, 0);
         job.min_tokens = rows[i].min_tokens;
         job.ignore_eos = rows[i].ignore_eos;
@@ -164,7 +254,7 @@ Test(job, what_ends_an_answer)
 Test(job, tokens_emitted_before_count_as_written)
 {
     int32_t tokens[128];
-    struct job copy;
+    static struct job copy;
     struct msg_job job = good_job(20, 6);
     job.min_tokens = 6;
     job.max_tokens = 8;

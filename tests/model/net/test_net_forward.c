@@ -204,7 +204,7 @@ Test(net_forward, best_tokens_are_those_of_greedy_sampling)
     const size_t vocab = model_info(model)->vocab_count;
     random_tokens(9, model, tokens, TOKENS);
     float *logits = whole_logits(model, tokens, TOKENS);
-    cr_assert(sampling_needs_best_only(&greedy));
+    cr_assert(sampling_needs_best_only(&greedy, 0));
     tiny_model_take(model, TOKENS, slots);
     for (uint32_t wanted = 0; wanted <= TOKENS; wanted += wanted < 3 ? 1 : 49) {
         const struct forward_sequence sequence = {
@@ -217,7 +217,8 @@ Test(net_forward, best_tokens_are_those_of_greedy_sampling)
         for (uint32_t row = 0; row < wanted; row++) {
             struct sampled expected, actual;
             const float *whole = logits + (TOKENS - wanted + row) * vocab;
-            cr_assert_eq(sampler_pick(sampler, &greedy, whole, 0, row, &expected), STATUS_OK);
+            const struct sampler_at at = {.position = row};
+            cr_assert_eq(sampler_pick(sampler, &greedy, whole, &at, &expected), STATUS_OK);
             cr_assert_eq(sampler_pick_best(best[row].id, best[row].logit, &actual), STATUS_OK);
             cr_assert_eq(actual.id, expected.id, "row %u of %u", row, wanted);
             cr_assert_eq(best[row].logit, whole[expected.id]);

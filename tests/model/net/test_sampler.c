@@ -12,6 +12,15 @@ enum { V = 24, DRAWS = 40000 };
 
 static const struct sampling plain = {.temperature = 1.0f, .top_p = 1.0f, .seed = 42};
 
+/* At the end of a prompt, where nothing looks back. */
+static enum status pick(struct sampler *sampler, const struct sampling *sampling,
+                        const float *logits, uint32_t choice, uint32_t position,
+                        struct sampled *out)
+{
+    const struct sampler_at at = {.choice = choice, .position = position, .prompt_count = position};
+    return sampler_pick(sampler, sampling, logits, &at, out);
+}
+
 /* A value that fewer than 1 in 100,000 sound samplers pass: Wilson and Hilferty's cube. */
 static double chi_square_limit(uint32_t degrees)
 {
@@ -79,7 +88,7 @@ static void check_distribution(const struct sampling *sampling, const float *log
     exact_distribution(sampling, logits, exact);
     for (uint32_t i = 0; i < DRAWS; i++) {
         struct sampled sampled;
-        cr_assert_eq(sampler_pick(sampler, sampling, logits, i % 3, i, &sampled), STATUS_OK);
+        cr_assert_eq(pick(sampler, sampling, logits, i % 3, i, &sampled), STATUS_OK);
         counts[sampled.id]++;
     }
     for (uint32_t i = 0; i < V; i++) {
@@ -134,7 +143,7 @@ Test(sampler, the_chi_square_sees_a_small_shift)
     uint32_t counts[V] = {0}, cells = 0;
     for (uint32_t i = 0; i < DRAWS; i++) {
         struct sampled sampled;
-        cr_assert_eq(sampler_pick(sampler, &warmer, logits, 0, i, &sampled), STATUS_OK);
+        cr_assert_eq(pick(sampler, &warmer, logits, 0, i, &sampled), STATUS_OK);
         counts[sampled.id]++;
     }
     for (uint32_t i = 0; i < V; i++) {
@@ -157,15 +166,15 @@ Test(sampler, ties_go_to_the_lower_id)
     struct sampling sampling = {.top_p = 1.0f};
     for (uint32_t i = 5; i < V; i++)
         logits[i] = 3.0f;
-    cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_OK);
+    cr_assert_eq(pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_OK);
     cr_assert_eq(sampled.id, 5);
     sampling.temperature = 1e-6f;
-    cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_OK);
+    cr_assert_eq(pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_OK);
     cr_assert_eq(sampled.id, 5, "below 1e-5 is greedy");
     sampling = (struct sampling){.temperature = 1.0f, .top_p = 1.0f, .top_k = 4};
     bool seen[V] = {false};
     for (uint32_t i = 0; i < 1000; i++) {
-        cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, i, &sampled), STATUS_OK);
+        cr_assert_eq(pick(sampler, &sampling, logits, 0, i, &sampled), STATUS_OK);
         seen[sampled.id] = true;
     }
     for (uint32_t i = 0; i < V; i++)
@@ -190,13 +199,13 @@ Test(sampler, a_pick_does_not_depend_on_other_picks)
                                         .logprobs = 1,
                                         .top_logprobs = i % (SAMPLER_TOP_MAX + 1)};
         struct sampler *fresh = sampler_create(WIDE);
-        cr_assert_eq(sampler_pick(fresh, &sampling[i], logits[i], i % 3, i, &alone[i]), STATUS_OK);
+        cr_assert_eq(pick(fresh, &sampling[i], logits[i], i % 3, i, &alone[i]), STATUS_OK);
         sampler_destroy(fresh);
     }
     struct sampler *shared = sampler_create(WIDE);
     for (uint32_t k = 0; k < CASES; k++) {
         const uint32_t i = k * 77 % CASES;
-        cr_assert_eq(sampler_pick(shared, &sampling[i], logits[i], i % 3, i, &mixed), STATUS_OK);
+        cr_assert_eq(pick(shared, &sampling[i], logits[i], i % 3, i, &mixed), STATUS_OK);
         cr_assert(memcmp(&mixed, &alone[i], sizeof mixed) == 0, "case %u", i);
     }
     sampler_destroy(shared);
@@ -210,13 +219,13 @@ Test(sampler, seed_choice_and_position_each_change_the_draw)
     uint32_t changed[3] = {0};
     for (uint32_t i = 0; i < 300; i++) {
         struct sampling sampling = plain;
-        cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, i, &base), STATUS_OK);
-        cr_assert_eq(sampler_pick(sampler, &sampling, logits, 1, i, &other), STATUS_OK);
+        cr_assert_eq(pick(sampler, &sampling, logits, 0, i, &base), STATUS_OK);
+        cr_assert_eq(pick(sampler, &sampling, logits, 1, i, &other), STATUS_OK);
         changed[0] += other.id != base.id;
-        cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, i + 1, &other), STATUS_OK);
+        cr_assert_eq(pick(sampler, &sampling, logits, 0, i + 1, &other), STATUS_OK);
         changed[1] += other.id != base.id;
         sampling.seed++;
-        cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, i, &other), STATUS_OK);
+        cr_assert_eq(pick(sampler, &sampling, logits, 0, i, &other), STATUS_OK);
         changed[2] += other.id != base.id;
     }
     for (uint32_t i = 0; i < 3; i++)
@@ -236,15 +245,14 @@ Test(sampler, unsound_logits_are_corrupt)
             for (uint32_t b = 0; b < 2; b++) {
                 random_logits(3, logits, V);
                 logits[i] = bad[b];
-                cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, 0, &sampled),
-                             STATUS_CORRUPT);
+                cr_assert_eq(pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_CORRUPT);
             }
         }
         for (uint32_t i = 0; i < V; i++)
             logits[i] = -INFINITY;
-        cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_CORRUPT);
+        cr_assert_eq(pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_CORRUPT);
         logits[9] = -1e30f;
-        cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_OK);
+        cr_assert_eq(pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_OK);
         cr_assert_eq(sampled.id, 9, "the only one that is possible");
         sampled.id = -7;
     }
@@ -262,10 +270,10 @@ Test(sampler, a_known_best_is_picked_or_corrupt)
     cr_assert_eq(sampled.id, 3);
     const struct sampling greedy = {.top_p = 1.0f}, warm = {.temperature = 0.5f, .top_p = 1.0f};
     const struct sampling told = {.top_p = 1.0f, .logprobs = 1}, wrong = {.top_p = 2.0f};
-    cr_assert(sampling_needs_best_only(&greedy));
-    cr_assert_not(sampling_needs_best_only(&warm));
-    cr_assert_not(sampling_needs_best_only(&told));
-    cr_assert_not(sampling_needs_best_only(&wrong), "sampler_pick is to refuse it");
+    cr_assert(sampling_needs_best_only(&greedy, 0));
+    cr_assert_not(sampling_needs_best_only(&warm, 0));
+    cr_assert_not(sampling_needs_best_only(&told, 0));
+    cr_assert_not(sampling_needs_best_only(&wrong, 0), "sampler_pick is to refuse it");
 }
 
 Test(sampler, extreme_logits_are_no_trouble)
@@ -278,14 +286,14 @@ Test(sampler, extreme_logits_are_no_trouble)
     for (uint32_t i = 0; i < V; i++)
         logits[i] = i % 2 == 0 ? 3e38f : -3e38f;
     for (uint32_t i = 0; i < 100; i++) {
-        cr_assert_eq(sampler_pick(sampler, &cold, logits, 0, i, &sampled), STATUS_OK);
+        cr_assert_eq(pick(sampler, &cold, logits, 0, i, &sampled), STATUS_OK);
         cr_assert(sampled.id % 2 == 0 && isfinite(sampled.logprob));
-        cr_assert_eq(sampler_pick(sampler, &hot, logits, 0, i, &sampled), STATUS_OK);
+        cr_assert_eq(pick(sampler, &hot, logits, 0, i, &sampled), STATUS_OK);
         cr_assert_lt(sampled.id, V);
     }
     for (uint32_t i = 0; i < V; i++)
         logits[i] = 1e-42f;
-    cr_assert_eq(sampler_pick(sampler, &cold, logits, 0, 0, &sampled), STATUS_OK);
+    cr_assert_eq(pick(sampler, &cold, logits, 0, 0, &sampled), STATUS_OK);
     cr_assert_float_eq(sampled.logprob, -log(V), 1e-6);
     sampler_destroy(sampler);
 }
@@ -307,7 +315,7 @@ Test(sampler, logprobs_are_of_the_true_distribution)
                                 .logprobs = 1,
                                 .top_logprobs = SAMPLER_TOP_MAX};
     for (uint32_t draw = 0; draw < 50; draw++) {
-        cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, draw, &sampled), STATUS_OK);
+        cr_assert_eq(pick(sampler, &sampling, logits, 0, draw, &sampled), STATUS_OK);
         cr_assert_float_eq(sampled.logprob, (double)logits[sampled.id] - log(total), 1e-5);
         cr_assert_eq(sampled.top_count, SAMPLER_TOP_MAX);
         for (uint32_t i = 0; i < sampled.top_count; i++) {
@@ -320,7 +328,7 @@ Test(sampler, logprobs_are_of_the_true_distribution)
         }
     }
     sampling.top_logprobs = 0;
-    cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_OK);
+    cr_assert_eq(pick(sampler, &sampling, logits, 0, 0, &sampled), STATUS_OK);
     cr_assert_eq(sampled.top_count, 0);
     sampler_destroy(sampler);
 }
@@ -343,8 +351,8 @@ Test(sampler, parameters_outside_their_bounds_are_invalid)
     struct sampled sampled = {.id = -7};
     struct sampler *sampler = sampler_create(V);
     for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
-        cr_assert_eq(sampler_pick(sampler, &wrong[i], logits, 0, 0, &sampled), STATUS_INVALID,
-                     "row %zu", i);
+        cr_assert_eq(pick(sampler, &wrong[i], logits, 0, 0, &sampled), STATUS_INVALID, "row %zu",
+                     i);
         cr_assert_eq(sampled.id, -7);
     }
     sampler_destroy(sampler);
@@ -362,7 +370,7 @@ Test(sampler, large_vocabularies_are_cut_exactly)
     for (uint32_t i = 0; i < 400; i++) {
         struct sampled sampled;
         uint32_t better = 0;
-        cr_assert_eq(sampler_pick(sampler, &sampling, logits, 0, i, &sampled), STATUS_OK);
+        cr_assert_eq(pick(sampler, &sampling, logits, 0, i, &sampled), STATUS_OK);
         for (uint32_t j = 0; j < WIDE; j++)
             better += logits[j] > logits[sampled.id];
         better_max = better > better_max ? better : better_max;
