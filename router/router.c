@@ -57,6 +57,7 @@ static void explain(struct request_failure *failure, uint32_t code, struct wire_
     switch (status) {
     case STATUS_INVALID:
     case STATUS_LIMIT:
+    case STATUS_UNSUPPORTED: /* such as rules that forbid every token, which shows in the middle */
         request_failure_set(failure, 400, "invalid_request", "%s: %s", what, reason);
         break;
     case STATUS_INTERNAL:

@@ -11,12 +11,12 @@ enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct j
                                   .tokens = job->tokens};
     const enum status status =
         sampler_pick(sampler, &job->sampling, rows->logits + row * rows->vocab_count, &at, out);
-    return status == STATUS_NOT_FOUND ? STATUS_INVALID : status; /* what was asked cannot be done */
+    return status == STATUS_NOT_FOUND ? STATUS_UNSUPPORTED : status;
 }
 
 const char *pass_sentence(enum status status)
 {
-    return status == STATUS_INVALID /* job_check has seen the values themselves */
+    return status == STATUS_UNSUPPORTED
                ? "the request's own rules (logit_bias, allowed_token_ids, bad_words, min_tokens) "
                  "forbid every one"
                : status_sentence(status);

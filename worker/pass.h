@@ -19,7 +19,7 @@ struct pass_rows {
 };
 
 /* The token of logit row `row`, at `position`, for a job whose tokens before it are there; as
- * sampler_pick, but INVALID when the request leaves nothing to pick. */
+ * sampler_pick, but UNSUPPORTED when the request leaves nothing to pick. */
 enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct job *job,
                       struct sampler *sampler, uint32_t position, struct sampled *out);
 /* Why there is none. */
