@@ -74,7 +74,6 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     handoff_report_fill(&node->report, heartbeat);
     heartbeat->running = node->engine_running < active ? node->engine_running : active;
     heartbeat->waiting = active - heartbeat->running + reserved;
-    heartbeat->pages_free = page_pool_free_count(node->worker->pages);
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
     heartbeat->decode = node->load;

@@ -82,7 +82,6 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     node->report.peer_count =
         handoff_sender_peers(node->sender, node->report.peers, HANDOFF_REPORT_PEERS_MAX);
     handoff_report_fill(&node->report, heartbeat);
-    heartbeat->pages_free = page_pool_free_count(node->worker->pages);
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
 }

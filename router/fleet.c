@@ -254,6 +254,7 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
     worker->links_unproven = heartbeat->links_unproven;
     fleet_handoff_take(&worker->handoff, heartbeat);
     fleet_decode_take(&worker->decode, &heartbeat->decode);
+    fleet_prefix_take(&worker->prefix, &heartbeat->prefix);
     if (heartbeat->tokens_per_s > 0)
         worker->tokens_per_s = heartbeat->tokens_per_s;
     /* What we sent is in our own books; the rest was sent by other routers. */

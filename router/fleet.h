@@ -12,6 +12,7 @@
 #include "model/text/text.h"
 #include "router/fleet_decode.h"
 #include "router/fleet_handoff.h"
+#include "router/fleet_prefix.h"
 #include "router/placement.h"
 #include "router/request.h"
 #include "transfer/link.h"
@@ -76,6 +77,7 @@ struct fleet_worker {
     bool full; /* refused a reservation, until it says or does something new */
     struct fleet_handoff handoff;
     struct fleet_decode decode;
+    struct fleet_prefix prefix;
     uint64_t foreign_tokens, inflight_tokens, tokens_done;
     uint64_t links_unproven; /* connections it turned away */
     double tokens_per_s;

@@ -203,6 +203,7 @@ static void on_worker_heartbeat(void *arg, const struct fleet_worker *worker)
     struct router *router = arg;
     fleet_handoff_measure(&worker->handoff, worker->role, router->metrics);
     fleet_decode_measure(&worker->decode, router->metrics);
+    fleet_prefix_measure(&worker->prefix, worker->role, router->metrics);
     if (router->queue_count > 0)
         loop_task_schedule(router->pump);
 }

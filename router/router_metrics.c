@@ -36,6 +36,19 @@ static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 
 #define HANDOFF_OLDEST      "baton_handoff_oldest_seconds"
 #define HANDOFF_OLDEST_HELP "How long pages have been pinned or granted, the oldest now."
 
+#define PREFIX_HITS             "baton_prefix_hits_total"
+#define PREFIX_HITS_HELP        "Prompts whose beginning was in the prefix cache."
+#define PREFIX_MISSES           "baton_prefix_misses_total"
+#define PREFIX_MISSES_HELP      "Prompts of which nothing was in the prefix cache."
+#define PREFIX_HIT_TOKENS       "baton_prefix_hit_tokens_total"
+#define PREFIX_HIT_TOKENS_HELP  "Prompt tokens that were in the prefix cache."
+#define PREFIX_MISS_TOKENS      "baton_prefix_miss_tokens_total"
+#define PREFIX_MISS_TOKENS_HELP "Prompt tokens that were not in the prefix cache."
+#define PREFIX_INSERTED         "baton_prefix_inserted_pages_total"
+#define PREFIX_INSERTED_HELP    "KV pages added to the prefix cache."
+#define PREFIX_EVICTED          "baton_prefix_evicted_pages_total"
+#define PREFIX_EVICTED_HELP     "KV pages that left the prefix cache to make room."
+
 /* A series of a family with labels. */
 #define SERIES(family, kind, labels)                                                               \
     {                                                                                              \
@@ -148,6 +161,30 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "Bytes of pages that are computed and not yet sent.", NULL},
     [METRIC_HANDOFF_CHECKSUM_FAULTS] = {"baton_handoff_checksum_faults_total", NULL, METRIC_COUNTER,
         "Data messages whose bytes were not those that were sent.", NULL},
+    [METRIC_PREFIX + 0] =
+        SERIES(PREFIX_HITS, METRIC_COUNTER, "role=\"prefill\""),
+    [METRIC_PREFIX + 1] =
+        SERIES(PREFIX_HITS, METRIC_COUNTER, "role=\"decode\""),
+    [METRIC_PREFIX + 2] =
+        SERIES(PREFIX_MISSES, METRIC_COUNTER, "role=\"prefill\""),
+    [METRIC_PREFIX + 3] =
+        SERIES(PREFIX_MISSES, METRIC_COUNTER, "role=\"decode\""),
+    [METRIC_PREFIX + 4] =
+        SERIES(PREFIX_HIT_TOKENS, METRIC_COUNTER, "role=\"prefill\""),
+    [METRIC_PREFIX + 5] =
+        SERIES(PREFIX_HIT_TOKENS, METRIC_COUNTER, "role=\"decode\""),
+    [METRIC_PREFIX + 6] =
+        SERIES(PREFIX_MISS_TOKENS, METRIC_COUNTER, "role=\"prefill\""),
+    [METRIC_PREFIX + 7] =
+        SERIES(PREFIX_MISS_TOKENS, METRIC_COUNTER, "role=\"decode\""),
+    [METRIC_PREFIX + 8] =
+        SERIES(PREFIX_INSERTED, METRIC_COUNTER, "role=\"prefill\""),
+    [METRIC_PREFIX + 9] =
+        SERIES(PREFIX_INSERTED, METRIC_COUNTER, "role=\"decode\""),
+    [METRIC_PREFIX + 10] =
+        SERIES(PREFIX_EVICTED, METRIC_COUNTER, "role=\"prefill\""),
+    [METRIC_PREFIX + 11] =
+        SERIES(PREFIX_EVICTED, METRIC_COUNTER, "role=\"decode\""),
     [METRIC_DECODE_STEPS] = {"baton_decode_steps_total", NULL, METRIC_COUNTER,
         "Steps of decode nodes.", NULL},
     [METRIC_DECODE_STEP_TIME] = {"baton_decode_step_seconds_total", NULL, METRIC_COUNTER,

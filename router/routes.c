@@ -137,6 +137,8 @@ static void put_worker(struct json_writer *writer, const struct fleet *fleet,
     json_put_number(writer, worker->tokens_per_s, 6);
     json_key(writer, "handoff");
     fleet_handoff_write(&worker->handoff, writer);
+    json_key(writer, "prefix");
+    fleet_prefix_write(&worker->prefix, writer);
     if (worker->role == WORKER_DECODE) {
         json_key(writer, "decode");
         fleet_decode_write(&worker->decode, writer);

@@ -20,6 +20,7 @@ struct worker_options {
     uint64_t kv_memory_bytes;
     uint32_t page_tokens, context_tokens;
     uint32_t chunk_tokens, max_requests;
+    bool no_prefix_cache;
     uint32_t notify_fd, drain_ms;
     const char *secret_file, *tls_cert, *tls_key, *tls_ca;
     const char *mover; /* NULL: mover_default_name */
@@ -97,6 +98,10 @@ struct worker_options {
          .help = "requests held at once, waiting ones included; more are refused",                 \
          .min = 1,                                                                                 \
          .max = WORKER_REQUESTS_MAX},                                                              \
+        {.name = "no-prefix-cache",                                                                \
+         .kind = CONFIG_FLAG,                                                                      \
+         .offset = offsetof(struct worker_options, no_prefix_cache),                               \
+         .help = "compute every prompt anew, also where its beginning is known"},                  \
         {.name = "secret-file",                                                                    \
          .kind = CONFIG_TEXT,                                                                      \
          .offset = offsetof(struct worker_options, secret_file),                                   \

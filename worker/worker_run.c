@@ -59,7 +59,20 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
 {
     struct frame *frame = arg;
     frame->node->on_heartbeat(frame->node_arg, heartbeat);
-    heartbeat->links_unproven = frame->worker->gate.refused;
+    const struct worker *worker = frame->worker;
+    heartbeat->links_unproven = worker->gate.refused;
+    heartbeat->pages_free = prefix_tree_available(worker->prefixes);
+    struct prefix_tree_counts counts;
+    prefix_tree_count(worker->prefixes, &counts);
+    heartbeat->prefix = (struct msg_prefix_load){
+        .hits = counts.hits,
+        .misses = counts.misses,
+        .hit_tokens = counts.hit_tokens,
+        .miss_tokens = counts.miss_tokens,
+        .inserted = counts.inserted,
+        .evicted = counts.evicted,
+        .pages = counts.pages,
+    };
 }
 
 static void drain_on(struct frame *frame)
