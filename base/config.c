@@ -27,6 +27,8 @@ static size_t field_bytes(enum config_kind kind)
     case CONFIG_U64:
     case CONFIG_BYTES:
         return sizeof(uint64_t);
+    case CONFIG_AMOUNT:
+        return sizeof(struct config_amount);
     case CONFIG_F64:
         return sizeof(double);
     }

@@ -16,6 +16,7 @@ enum config_kind {
     CONFIG_U64,    /* uint64_t within [min, max] */
     CONFIG_F64,    /* double */
     CONFIG_BYTES,  /* uint64_t: 4096, 64K, 16M, 2G, KiB/MiB/GiB */
+    CONFIG_AMOUNT, /* struct config_amount: such a size, or a share such as 50% */
     CONFIG_MS,     /* uint32_t milliseconds: 250, 250ms, 3s, 1m */
     CONFIG_CHOICE, /* uint32_t index into "a|b|c" */
 };
@@ -24,6 +25,12 @@ enum { CONFIG_TEXTS_MAX = 16 };
 struct config_texts {
     const char *items[CONFIG_TEXTS_MAX];
     uint32_t count;
+};
+
+/* Zero is none: at most one member is above it. */
+struct config_amount {
+    uint64_t bytes;
+    double share; /* (0, 1] */
 };
 
 struct config_row {

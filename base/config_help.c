@@ -28,6 +28,8 @@ static const char *argument_name(const struct config_row *row)
         return "TEXT";
     case CONFIG_BYTES:
         return "SIZE";
+    case CONFIG_AMOUNT:
+        return "SIZE|SHARE%";
     case CONFIG_MS:
         return "TIME";
     case CONFIG_U32:

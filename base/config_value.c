@@ -141,6 +141,29 @@ static enum status set_whole(const struct config_row *row, const char *text, voi
     return STATUS_OK;
 }
 
+static enum status read_amount(const char *text, struct config_amount *out, struct error *error)
+{
+    static const char wanted[] = "a size such as 64M or 2G, or a share such as 50%";
+    struct config_amount amount = {0};
+    const size_t bytes = strlen(text);
+    char number[32];
+    if (bytes > 1 && bytes < sizeof number && text[bytes - 1] == '%') {
+        memcpy(number, text, bytes - 1);
+        number[bytes - 1] = '\0';
+        if (read_real(number, &amount.share, error) != STATUS_OK)
+            return error_set(error, STATUS_INVALID, "\"%s\" is not %s", text, wanted);
+        amount.share /= 100;
+        if (!(amount.share > 0 && amount.share <= 1))
+            return error_set(error, STATUS_LIMIT, "%s is not above 0%% and at most 100%%", text);
+    } else {
+        TRY(read_whole(text, byte_units, ARRAY_COUNT(byte_units), wanted, &amount.bytes, error));
+        if (amount.bytes == 0)
+            return error_set(error, STATUS_LIMIT, "%s is no room at all", text);
+    }
+    *out = amount;
+    return STATUS_OK;
+}
+
 enum status config_value_set(const struct config_row *row, const char *text, void *options,
                              struct error *error)
 {
@@ -158,6 +181,8 @@ enum status config_value_set(const struct config_row *row, const char *text, voi
     case CONFIG_BYTES:
     case CONFIG_MS:
         return set_whole(row, text, field, error);
+    case CONFIG_AMOUNT:
+        return read_amount(text, field, error);
     case CONFIG_F64: {
         double value = 0;
         TRY(read_real(text, &value, error));

@@ -20,7 +20,6 @@ enum {
     PROGRESS_STEP = 10,
     LOG_STEP = 25,
     PATIENCE_MS = 1000,
-    KV_CONTEXTS = 4,
     MEASURED_TOKENS_MAX = 64
 };
 
@@ -67,11 +66,10 @@ static enum status open_model(struct worker *worker, const struct worker_batch *
     notify_line(&worker->notify, "STATUS=loading model 0 %%");
     TRY(gguf_open(o->model, &file, error));
     enum status status = text_open_gguf(file, &worker->text, error);
-    uint64_t kv_tokens = 0;
+    uint64_t kv_bytes = 0;
     if (status == STATUS_OK)
-        kv_tokens = worker_kv_tokens(file, worker->text, o, KV_CONTEXTS);
+        status = worker_kv_bytes(file, worker->text, o, &kv_bytes, error);
     gguf_close(file);
-    TRY(status);
 
     struct progress progress = {.notify = &worker->notify,
                                 .start_ns = clock_now_ns(clock_monotonic())};
@@ -82,15 +80,15 @@ static enum status open_model(struct worker *worker, const struct worker_batch *
         .threads = o->threads,
         .page_tokens = o->page_tokens,
         .context_tokens = o->context_tokens,
-        .kv_bytes = o->kv_memory_bytes,
-        .kv_tokens = kv_tokens,
+        .kv_bytes = kv_bytes,
         .max_rows = batch->rows,
         .max_sequences = batch->sequences,
         .max_logit_rows = batch->logit_rows,
         .progress = on_progress,
         .progress_arg = &progress,
     };
-    status = model_open(&options, &worker->model, error);
+    if (status == STATUS_OK)
+        status = model_open(&options, &worker->model, error);
     if (status != STATUS_OK) {
         text_close(worker->text);
         worker->text = NULL;
@@ -147,9 +145,10 @@ static void log_sizes(const struct worker *worker, const struct worker_batch *ba
              info->name, info->architecture, info->layers, info->vocab_count, info->context_tokens,
              info->weight_bytes / MIB, model_backend_text(worker->model));
     LOG_INFO("KV pool: %" PRIu32 " pages of %" PRIu32 " tokens in %s, %" PRIu64 " tokens, %" PRIu64
-             " MiB",
+             " MiB, %s",
              pages, layout->page_tokens, kv_dtype_name(layout->dtype),
-             (uint64_t)pages * layout->page_tokens, info->kv_bytes / MIB);
+             (uint64_t)pages * layout->page_tokens, info->kv_bytes / MIB,
+             worker->options->kv_prefault ? "all of it taken" : "taken as it is used");
     LOG_INFO("prefix index: at most %" PRIu32 " pages, %zu KiB", pages,
              prefix_tree_bytes(worker->prefixes) >> 10);
     LOG_INFO("one forward pass: at most %" PRIu32 " rows of %" PRIu32
@@ -228,6 +227,10 @@ enum status worker_open(struct worker *worker, enum worker_role role,
     TRY(choose_mover(worker, error));
     TRY(open_model(worker, batch, error));
     worker->pages = model_pages(worker->model);
+    if (options->kv_prefault) {
+        notify_line(&worker->notify, "STATUS=taking the memory of the KV pool");
+        worker_kv_touch(worker->pages);
+    }
     fill_facts(worker);
     enum status status = measure(worker, batch->measured_rows, error);
     if (status == STATUS_OK)

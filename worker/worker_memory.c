@@ -2,26 +2,14 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
-#include "kernels/backend.h"
+#include "base/log.h"
+#include "base/memory.h"
 
-enum { KEY_BYTES = 96, MEMORY_SHARE = 4 };
+enum { KEY_BYTES = 96, BLIND_CONTEXTS = 4, MIB = 1 << 20 };
 
-/* MemAvailable of /proc/meminfo; 0 when it is not to be had. */
-static uint64_t available_bytes(void)
-{
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (file == NULL)
-        return 0;
-    char line[128];
-    uint64_t kib = 0;
-    while (kib == 0 && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kib) != 1)
-            kib = 0;
-    }
-    fclose(file);
-    return kib * 1024;
-}
+static const double default_share = 0.5;
 
 static uint32_t model_number(const struct gguf *file, const char *architecture, const char *name,
                              uint32_t fallback)
@@ -32,8 +20,9 @@ static uint32_t model_number(const struct gguf *file, const char *architecture, 
     return gguf_get_u32(file, key, &value, NULL) == STATUS_OK ? value : fallback;
 }
 
-/* Keys and values of one token in all layers; 0 when the file does not tell. */
-static uint64_t token_bytes(const struct gguf *file, const char *architecture, enum kv_dtype dtype)
+/* A page in all layers; 0 when the file does not tell, and will be refused. */
+static uint64_t page_bytes(const struct gguf *file, const char *architecture,
+                           const struct worker_options *options)
 {
     const uint32_t layers = model_number(file, architecture, "block_count", 0);
     const uint32_t heads = model_number(file, architecture, "attention.head_count", 0);
@@ -43,24 +32,68 @@ static uint64_t token_bytes(const struct gguf *file, const char *architecture, e
     const uint32_t kv_heads = model_number(file, architecture, "attention.head_count_kv", heads);
     const uint32_t head_dim =
         model_number(file, architecture, "attention.key_length", width / heads);
-    return layers * kv_page_bytes(dtype, KV_BLOCK_TOKENS, kv_heads, head_dim) / KV_BLOCK_TOKENS;
+    return layers * kv_page_bytes((enum kv_dtype)options->kv_dtype, options->page_tokens, kv_heads,
+                                  head_dim);
 }
 
-uint64_t worker_kv_tokens(const struct gguf *file, const struct text *text,
-                          const struct worker_options *options, uint32_t contexts)
+uint64_t kv_demand_bytes(const struct kv_demand *demand)
 {
-    if (options->kv_memory_bytes > 0)
-        return 0;
+    const uint64_t most = demand->contexts * demand->context_bytes;
+    const double share = demand->amount.share > 0 ? demand->amount.share : default_share;
+    if (demand->amount.bytes > 0)
+        return demand->amount.bytes;
+    if (demand->share_of_bytes == 0)
+        return demand->contexts < BLIND_CONTEXTS ? most : BLIND_CONTEXTS * demand->context_bytes;
+    const uint64_t bytes = (uint64_t)(share * (double)demand->share_of_bytes);
+    return demand->amount.share > 0 || bytes < most ? bytes : most;
+}
+
+static enum status check_room(uint64_t bytes, uint64_t room, bool prefault, struct error *error)
+{
+    if (bytes <= room)
+        return STATUS_OK;
+    if (prefault)
+        return error_set(error, STATUS_NO_MEMORY,
+                         "the KV pool is %" PRIu64 " MiB and %" PRIu64
+                         " MiB are available after the weights: ask for a smaller --kv-memory",
+                         bytes / MIB, room / MIB);
+    LOG_WARN("the KV pool is %" PRIu64 " MiB and %" PRIu64
+             " MiB are available after the weights: it cannot be used in full",
+             bytes / MIB, room / MIB);
+    return STATUS_OK;
+}
+
+enum status worker_kv_bytes(const struct gguf *file, const struct text *text,
+                            const struct worker_options *options, uint64_t *bytes_out,
+                            struct error *error)
+{
     const struct text_info *info = text_info(text);
     const uint64_t context =
         options->context_tokens > 0 ? options->context_tokens : info->context_tokens;
-    const uint64_t wanted = context * contexts;
-    const uint64_t bytes = token_bytes(file, info->architecture, (enum kv_dtype)options->kv_dtype);
-    const uint64_t available = available_bytes();
-    if (bytes == 0 || available == 0)
-        return wanted;
-    const uint64_t share = available / MEMORY_SHARE / bytes;
-    if (share < context)
-        return context;
-    return share < wanted ? share : wanted;
+    const uint64_t pages = (context + options->page_tokens - 1) / options->page_tokens;
+    /* Packed weights are as large as the file's, but for a few per cent. */
+    const uint64_t available = memory_available(), weights = gguf_file_bytes(file);
+    const uint64_t room = available > weights ? available - weights : 0;
+    const struct kv_demand demand = {
+        .amount = options->kv_memory,
+        .share_of_bytes = options->kv_memory_of > 0 ? options->kv_memory_of : room,
+        .context_bytes = pages * page_bytes(file, info->architecture, options),
+        .contexts = options->max_requests,
+    };
+    const uint64_t bytes = kv_demand_bytes(&demand);
+    if (available > 0)
+        TRY(check_room(bytes, room, options->kv_prefault, error));
+    *bytes_out = bytes;
+    return STATUS_OK;
+}
+
+void worker_kv_touch(struct page_pool *pages)
+{
+    const struct kv_layout *layout = page_pool_layout(pages);
+    volatile uint8_t *memory = page_pool_strip(pages, 0, 0);
+    const size_t bytes =
+        (size_t)layout->layers * page_pool_slot_count(pages) * kv_layout_strip_bytes(layout);
+    const size_t step = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t at = 0; memory != NULL && at < bytes; at += step)
+        memory[at] = memory[at];
 }

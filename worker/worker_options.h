@@ -17,7 +17,9 @@ struct worker_options {
     uint32_t threads;
     uint32_t kv_dtype;    /* enum kv_dtype */
     uint32_t activations; /* enum activation_mode */
-    uint64_t kv_memory_bytes;
+    struct config_amount kv_memory;
+    uint64_t kv_memory_of;
+    bool kv_prefault;
     uint32_t page_tokens, context_tokens;
     uint32_t chunk_tokens, max_requests;
     bool no_prefix_cache;
@@ -60,11 +62,20 @@ struct worker_options {
          .choices = "f32|bf16|int8",                                                               \
          .help = "how keys and values are kept; the same on all nodes"},                           \
         {.name = "kv-memory",                                                                      \
+         .kind = CONFIG_AMOUNT,                                                                    \
+         .offset = offsetof(struct worker_options, kv_memory),                                     \
+         .help = "size of the page pool, or its share of the memory that is available after the "  \
+                 "weights; without it half, but no more than --max-requests contexts"},            \
+        {.name = "kv-memory-of",                                                                   \
          .kind = CONFIG_BYTES,                                                                     \
-         .offset = offsetof(struct worker_options, kv_memory_bytes),                               \
+         .offset = offsetof(struct worker_options, kv_memory_of),                                  \
          .fallback = "0",                                                                          \
-         .help = "size of the page pool; 0 for four contexts, but no more than a quarter of the "  \
-                 "memory that is free"},                                                           \
+         .help = "what a share is taken of, where several nodes divide a host; 0 for what is "     \
+                 "available now"},                                                                 \
+        {.name = "kv-prefault",                                                                    \
+         .kind = CONFIG_FLAG,                                                                      \
+         .offset = offsetof(struct worker_options, kv_prefault),                                   \
+         .help = "take all memory of the pool at the start, not when pages are first used"},       \
         {.name = "page-tokens",                                                                    \
          .kind = CONFIG_U32,                                                                       \
          .offset = offsetof(struct worker_options, page_tokens),                                   \

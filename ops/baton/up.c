@@ -15,11 +15,12 @@
 
 #include "base/check.h"
 #include "base/config.h"
+#include "base/memory.h"
 #include "base/secret.h"
 #include "ops/baton/commands.h"
 #include "ops/baton/up_cluster.h"
 
-enum { ROLE_NODES_MAX = CLUSTER_WORKERS_MAX / 2 };
+enum { ROLE_NODES_MAX = CLUSTER_WORKERS_MAX / 2, AMOUNT_BYTES = 32 };
 
 struct up_options {
     const char *model, *model_name, *http, *workdir, *ready_file, *secret_file, *mover;
@@ -27,7 +28,8 @@ struct up_options {
     uint32_t prefill_count, decode_count, threads, kv_dtype;
     uint32_t context_tokens, chunk_tokens, max_batch;
     uint32_t start_timeout_ms, stop_timeout_ms;
-    uint64_t kv_bytes;
+    struct config_amount kv_memory;
+    bool kv_prefault;
 };
 
 static const char *const kv_dtype_names[] = {"f32", "bf16", "int8"};
@@ -53,7 +55,12 @@ static const struct config_row up_rows[] = {
      "compute threads of each worker; 0 divides the CPUs among them", 0, 1024},
     {"kv-dtype", CONFIG_CHOICE, OPTION(kv_dtype), "bf16", "f32|bf16|int8", "type of the KV cache",
      0, 0},
-    {"kv-memory", CONFIG_BYTES, OPTION(kv_bytes), NULL, "BYTES", "KV cache of each worker", 0, 0},
+    {"kv-memory", CONFIG_AMOUNT, OPTION(kv_memory), NULL, NULL,
+     "KV cache: the size of each node's, or the share that all together take of the memory that "
+     "weights leave; without it half, but no more than their requests need",
+     0, 0},
+    {"kv-prefault", CONFIG_FLAG, OPTION(kv_prefault), NULL, NULL,
+     "take all of that memory at the start", 0, 0},
     {"context", CONFIG_U32, OPTION(context_tokens), NULL, "N",
      "longest sequence in tokens (default: the model's)", 0, 0},
     {"chunk-tokens", CONFIG_U32, OPTION(chunk_tokens), NULL, "N", "prompt tokens of one step", 0,
@@ -192,9 +199,32 @@ static uint32_t threads_divide(uint32_t worker_count)
     return share > 0 ? share : 1;
 }
 
+/* What each node takes its share of: they start at the same time and cannot see each other's
+ * weights and pools, so that it is divided here. 0 when the system does not tell. */
+static uint64_t memory_divide(const char *model, uint32_t worker_count)
+{
+    struct stat found;
+    CHECK(stat(model, &found) == 0 || errno == ENOENT); /* model_check saw it just now */
+    const uint64_t available = memory_available();
+    const uint64_t weights = (uint64_t)found.st_size * worker_count;
+    return available > weights ? (available - weights) / worker_count : 0;
+}
+
+/* As the daemons read it; NULL for none. */
+static const char *amount_show(const struct config_amount *amount, char out[AMOUNT_BYTES])
+{
+    if (amount->bytes > 0)
+        snprintf(out, AMOUNT_BYTES, "%ju", (uintmax_t)amount->bytes);
+    else if (amount->share > 0)
+        snprintf(out, AMOUNT_BYTES, "%.15g%%", amount->share * 100);
+    else
+        return NULL;
+    return out;
+}
+
 static enum status up_run(const struct up_options *options, struct error *error)
 {
-    char bin_folder[PATH_MAX], folder[PATH_MAX], secret[PATH_MAX];
+    char bin_folder[PATH_MAX], folder[PATH_MAX], secret[PATH_MAX], kv_memory[AMOUNT_BYTES];
     TRY(model_check(options->model, error));
     TRY(bin_folder_find(bin_folder, sizeof bin_folder, error));
     TRY(work_folder_open(options, folder, error));
@@ -218,7 +248,9 @@ static enum status up_run(const struct up_options *options, struct error *error)
         .decode_count = options->decode_count,
         .threads = options->threads ? options->threads : threads_divide(worker_count),
         .kv_dtype = kv_dtype_names[options->kv_dtype],
-        .kv_bytes = options->kv_bytes,
+        .kv_memory = amount_show(&options->kv_memory, kv_memory),
+        .kv_memory_of = memory_divide(options->model, worker_count),
+        .kv_prefault = options->kv_prefault,
         .context_tokens = options->context_tokens,
         .chunk_tokens = options->chunk_tokens,
         .max_batch = options->max_batch,

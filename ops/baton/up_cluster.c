@@ -441,8 +441,12 @@ static enum status worker_add(struct cluster *cluster, const char *role, uint32_
     child_add_option(child, "--kv-dtype", options->kv_dtype);
     if (options->mover)
         child_add_option(child, "--mover", options->mover);
-    if (options->kv_bytes)
-        child_add_number(child, "--kv-memory", options->kv_bytes);
+    if (options->kv_memory)
+        child_add_option(child, "--kv-memory", options->kv_memory);
+    if (options->kv_memory_of)
+        child_add_number(child, "--kv-memory-of", options->kv_memory_of);
+    if (options->kv_prefault)
+        child_add_option(child, "--kv-prefault", NULL);
     if (options->context_tokens)
         child_add_number(child, "--context", options->context_tokens);
     if (options->chunk_tokens)

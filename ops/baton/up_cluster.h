@@ -8,6 +8,7 @@
 #ifndef BATON_OPS_BATON_UP_CLUSTER_H
 #define BATON_OPS_BATON_UP_CLUSTER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -29,7 +30,9 @@ struct cluster_options {
     uint32_t decode_count;
     uint32_t threads; /* of each worker */
     const char *kv_dtype;
-    uint64_t kv_bytes; /* 0, here and below: the daemon's default */
+    const char *kv_memory; /* size or share; NULL, or 0 below: the daemon's default */
+    uint64_t kv_memory_of; /* what each node takes its share of */
+    bool kv_prefault;
     uint32_t context_tokens;
     uint32_t chunk_tokens;
     uint32_t max_batch;

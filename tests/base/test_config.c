@@ -16,6 +16,7 @@ struct options {
     uint64_t memory_bytes;
     uint32_t lease_ms;
     uint32_t kv_dtype;
+    struct config_amount room;
 };
 
 #define ROW(name, kind, field, fallback, choices, help, min, max)                                  \
@@ -32,6 +33,7 @@ static const struct config_row rows[] = {
         0x1p40),
     ROW("lease", CONFIG_MS, lease_ms, "3s", NULL, "How long a promise holds.", 10, 600000),
     ROW("kv-dtype", CONFIG_CHOICE, kv_dtype, "bf16", "f32|bf16", "Type of the cache.", 0, 0),
+    ROW("room", CONFIG_AMOUNT, room, NULL, NULL, "Size or share.", 0, 0),
     ROW("verbose", CONFIG_FLAG, verbose, NULL, NULL,
         "Say more. This help text is long enough that it has to be wrapped on a terminal.", 0, 0),
 };
@@ -295,4 +297,29 @@ Test(config, a_default_that_is_not_valid_is_a_fault, .signal = SIGABRT)
     bad.rows = wrong;
     bad.row_count = 1;
     parse_as(&bad, "");
+}
+
+Test(config, an_amount_is_a_size_or_a_share)
+{
+    cr_assert_eq(parse(""), CONFIG_RUN);
+    cr_assert(options.room.bytes == 0 && options.room.share == 0);
+    cr_assert_eq(parse("--room 8G"), CONFIG_RUN);
+    cr_assert(options.room.bytes == 8ull << 30 && options.room.share == 0);
+    cr_assert_eq(parse("--room 50%"), CONFIG_RUN);
+    cr_assert(options.room.bytes == 0 && options.room.share == 0.5);
+    cr_assert_eq(parse("--room 64K --room 100%"), CONFIG_RUN);
+    cr_assert(options.room.bytes == 0 && options.room.share == 1);
+    cr_assert_eq(parse("--room 12.5%"), CONFIG_RUN);
+    cr_assert_eq(options.room.share, 0.125);
+    static const char *const wrong[][2] = {
+        {"--room 0", "no room at all"},        {"--room 0%", "0% is not above 0%"},
+        {"--room 100.1%", "at most 100%"},     {"--room -5%", "-5% is not above"},
+        {"--room %", "a share such as 50%"},   {"--room x%", "a share such as 50%"},
+        {"--room 5%%", "a share such as 50%"}, {"--room 1.5G", "a size such as 64M"},
+        {"--room nan%", "a share such as"},    {"--room 99999999T", "64 bits"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
+        const char *text = complaint(wrong[i][0]);
+        cr_assert_not_null(strstr(text, wrong[i][1]), "%s: %s", wrong[i][0], text);
+    }
 }

@@ -48,11 +48,11 @@ static struct fake_answer *ask_local(const struct ask *ask)
 
 Test(decode_daemon, says_what_it_is)
 {
-    open_with((const char *[]){"--max-batch", "7", NULL});
+    open_with((const char *[]){"--max-batch", "7", "--max-requests", "9", NULL});
     cr_assert_eq(node->role, WORKER_DECODE);
     cr_assert_eq(node->max_batch, 7);
     cr_assert_eq(node->context_tokens, 2048);
-    cr_assert_eq(node->pages_total, 4 * 2048 / 64);
+    cr_assert_eq(node->pages_total, 9 * 2048 / 64);
     cr_assert_neq(strlen(node->data_address), 0);
     char line[160];
     snprintf(line, sizeof line, "DATA=%s\n", node->data_address);
@@ -327,7 +327,7 @@ Test(decode_daemon, cancels_give_pages_back_in_every_state)
 
 Test(decode_daemon, without_pages_a_request_is_refused_until_they_are_back)
 {
-    open_with((const char *[]){"--kv-memory", "0", "--context", "256", NULL});
+    open_with((const char *[]){"--kv-memory", "768K", "--context", "256", NULL});
     /* Two pages for the prompt and one to grow into. */
     const uint32_t count = node->pages_total / 3;
     struct fake_answer *held[64];

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -132,6 +133,26 @@ class UpTest(unittest.TestCase):
         self.assertEqual(value(decode, "--max-batch"), "7")
         self.assertEqual(value(decode, "--data"), "127.0.0.1:0")
         self.assertNotIn("--max-batch", prefill)
+
+    def test_nodes_divide_the_memory(self):
+        """Each takes its share of the same part, which together are less than what there is."""
+        available = 1024 * int(re.search(r"MemAvailable: +(\d+)",
+                                         pathlib.Path("/proc/meminfo").read_text()).group(1))
+        parts = []
+        for options in ((), ("--kv-memory", "62.5%", "--kv-prefault")):
+            up = self.start("--prefill", "1", "--decode", "3", *options)
+            up.wait_ready(5)
+            up.stop()
+            for name in ("prefill-0", "decode-0", "decode-1", "decode-2"):
+                argv = up.argv(name)[-1]
+                parts.append(int(argv[argv.index("--kv-memory-of") + 1]))
+                self.assertEqual("--kv-prefault" in argv, bool(options))
+                self.assertEqual("--kv-memory" in argv, bool(options))
+                if options:
+                    self.assertEqual(argv[argv.index("--kv-memory") + 1], "62.5%")
+        self.assertEqual(len(set(parts[:4])), 1)
+        self.assertGreater(parts[0], 0)
+        self.assertLess(4 * parts[0], 1.5 * available)
 
     def test_secret_is_made_once_or_given(self):
         up = self.start()

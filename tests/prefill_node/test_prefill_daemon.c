@@ -56,7 +56,7 @@ Test(prefill_daemon, says_what_it_is)
     cr_assert_eq(node->role, WORKER_PREFILL);
     cr_assert_eq(node->max_batch, 9);
     cr_assert_eq(node->context_tokens, 2048);
-    cr_assert_eq(node->pages_total, 4 * 2048 / 64);
+    cr_assert_eq(node->pages_total, 9 * 2048 / 64);
     cr_assert_str_eq(node->data_address, "");
     close_all();
 }
@@ -113,7 +113,8 @@ Test(prefill_daemon, more_prompts_than_pages_wait_for_their_turn)
     struct fake_answer *answers[COUNT];
     struct oracle oracle;
     /* A pool of four contexts of 256 tokens: 16 pages, 4 a prompt. */
-    open_with((const char *[]){"--context", "256", "--chunk-tokens", "64", NULL});
+    open_with(
+        (const char *[]){"--context", "256", "--chunk-tokens", "64", "--kv-memory", "768K", NULL});
     cr_assert_eq(node->pages_total, 16);
     oracle_open(&oracle, model);
     for (uint32_t i = 0; i < COUNT; i++) {

@@ -41,6 +41,9 @@ Test(options, wrong_values_exit_with_2_and_a_sentence)
         {{"--model", "x", "--page-tokens", "40", NULL}, "40 is no multiple of 16"},
         {{"--model", "x", "--chunk-tokens", "32", NULL}, "32 is less than a page of 64"},
         {{"--model", "x", "--kv-dtype", "int3", NULL}, "int3"},
+        {{"--model", "x", "--kv-memory", "0", NULL}, "no room at all"},
+        {{"--model", "x", "--kv-memory", "101%", NULL}, "101% is not above 0% and at most 100%"},
+        {{"--model", "x", "--kv-memory", "half", NULL}, "or a share such as 50%"},
         {{"--model", "x", "--max-requests", "0", NULL}, "0"},
         {{"--model", "x", "--max-requests", "999999", NULL}, "999999"},
         {{"--model", "x", "--modle", "y", NULL}, "did you mean --model?"},
@@ -141,6 +144,18 @@ Test(options, a_pool_smaller_than_a_context_and_a_bad_address_fail)
                  (const char *[]){"--model", model, "--kv-memory", "1K", NULL});
     cr_assert_eq(daemon_wait(&daemon, 20000), 1);
     cr_assert_not_null(strstr(daemon.notify, "FAILED="));
+    /* A share of next to nothing: both figures are told. */
+    daemon_start(&daemon, "baton-decode",
+                 (const char *[]){"--model", model, "--kv-memory-of", "100K", NULL});
+    cr_assert_eq(daemon_wait(&daemon, 20000), 1);
+    cr_assert_not_null(strstr(daemon.notify, "FAILED=one context of 2048 tokens takes 1.5 MiB"),
+                       "%s", daemon.notify);
+    /* Memory that is to be taken at once has to be there. */
+    daemon_start(&daemon, "baton-decode",
+                 (const char *[]){"--model", model, "--kv-memory", "900T", "--kv-prefault", NULL});
+    cr_assert_eq(daemon_wait(&daemon, 20000), 1);
+    cr_assert_not_null(strstr(daemon.notify, "FAILED=the KV pool is 943718400 MiB and"), "%s",
+                       daemon.notify);
     daemon_start(&daemon, "baton-decode",
                  (const char *[]){"--model", model, "--data", "256.1.1.1:0", NULL});
     cr_assert_eq(daemon_wait(&daemon, 20000), 1);
