@@ -13,6 +13,7 @@ const struct handoff_limits handoff_default_limits = {
     .data_bytes_max = 1 << 20,
     .flow_bytes = 8 << 20,
     .peer_bytes = 16 << 20,
+    .window_ms = 100,
     .checksum = HANDOFF_CHECKSUM_CRC32C,
 };
 
@@ -70,8 +71,9 @@ enum status handoff_check_setup(const struct handoff_region *region,
         return error_set(error, STATUS_LIMIT,
                          "pages_max of a hand-off is %u, the limit is 1 to 65536",
                          limits->pages_max);
-    if (limits->flow_bytes == 0 || limits->peer_bytes == 0)
-        return error_set(error, STATUS_INVALID, "flow_bytes and peer_bytes must be above 0");
+    if (limits->flow_bytes == 0 || limits->peer_bytes == 0 || limits->window_ms == 0)
+        return error_set(error, STATUS_INVALID,
+                         "flow_bytes, peer_bytes and window_ms must be above 0");
     return STATUS_OK;
 }
 

@@ -46,6 +46,7 @@ struct handoff_limits {
     size_t data_bytes_max;  /* largest data message */
     uint64_t flow_bytes;    /* in flight per hand-off */
     uint64_t peer_bytes;    /* in flight per peer */
+    uint32_t window_ms;     /* and no more than the way to it takes in so long */
     enum handoff_checksum checksum;
 };
 extern const struct handoff_limits handoff_default_limits;

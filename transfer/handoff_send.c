@@ -175,7 +175,7 @@ static void on_sent(void *arg, uint64_t cookie, enum status status)
         sender->totals.busy_ns += loop_now_ns(sender->loop) - sender->busy_from_ns;
     out->bytes_in_flight -= bytes;
     if (out->peer) {
-        out->peer->bytes_in_flight -= bytes;
+        handoff_window_sent(out->peer, bytes);
         out->peer->bytes += status == STATUS_OK ? bytes : 0;
     }
     if (status == STATUS_OK) {

@@ -4,6 +4,50 @@
 #include "base/check.h"
 #include "transfer/handoff_send_internal.h"
 
+/* ---- the window ---- */
+
+static void window_posted(struct peer *peer, uint64_t bytes)
+{
+    struct peer_window *window = &peer->window;
+    peer->bytes_in_flight += bytes;
+    window->posted += bytes;
+    if (window->probe.end != 0)
+        return;
+    window->probe.end = window->posted;
+    window->probe.bytes = peer->bytes_in_flight;
+    window->probe.since_ns = loop_now_ns(peer->peers->loop);
+}
+
+void handoff_window_sent(struct peer *peer, uint64_t bytes)
+{
+    struct peer_window *window = &peer->window;
+    peer->bytes_in_flight -= bytes;
+    window->sent += bytes;
+    if (window->probe.end == 0 || window->sent < window->probe.end)
+        return;
+    const uint64_t took_ns = loop_now_ns(peer->peers->loop) - window->probe.since_ns;
+    const uint64_t wanted_ns = (uint64_t)peer->peers->limits->window_ms * NS_PER_MS;
+    const double fits = (double)window->probe.bytes * (double)wanted_ns / (double)(took_ns + 1);
+    /* What the system buffers goes out in no time: only a window that was used may grow. */
+    uint64_t most = window->bytes;
+    if (2 * window->probe.bytes >= most) {
+        most = 2 * (most > window->probe.bytes ? most : window->probe.bytes);
+        most = most < peer->peer_bytes ? most : peer->peer_bytes;
+    }
+    window->bytes = fits < 1 ? 1 : fits < (double)most ? (uint64_t)fits : most;
+    window->probe.end = 0;
+}
+
+/* Credits: a hand-off, and all of one peer, stop at the first message that takes them over. */
+static bool window_is_full(const struct handoff_out *out)
+{
+    return out->bytes_in_flight >= out->peer->flow_bytes ||
+           out->peer->bytes_in_flight >= out->peer->peer_bytes ||
+           out->peer->bytes_in_flight >= out->peer->window.bytes;
+}
+
+/* ---- messages ---- */
+
 static void out_mark_sent(struct handoff_out *out, const struct strip_box *box, uint64_t bytes)
 {
     struct handoff_sender *sender = out->sender;
@@ -19,7 +63,7 @@ static void out_mark_sent(struct handoff_out *out, const struct strip_box *box, 
     if (sender->sends++ == 0)
         sender->busy_from_ns = loop_now_ns(sender->loop);
     out->bytes_in_flight += bytes;
-    out->peer->bytes_in_flight += bytes;
+    window_posted(out->peer, bytes);
     if (out->stats.first_send_ns == 0)
         out->stats.first_send_ns = loop_now_ns(sender->loop);
     if (out->sends == 1)
@@ -45,13 +89,6 @@ static struct strip_room out_room(const struct handoff_out *out)
                                     : gather < most ? gather
                                                     : most),
     };
-}
-
-/* Credits: a hand-off, and all of one peer, stop at the first message that takes them over. */
-static bool window_is_full(const struct handoff_out *out)
-{
-    return out->bytes_in_flight >= out->peer->flow_bytes ||
-           out->peer->bytes_in_flight >= out->peer->peer_bytes;
 }
 
 /* Little is ready, more will be, and the way to the peer is not idle meanwhile. */

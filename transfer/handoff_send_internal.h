@@ -65,6 +65,8 @@ struct handoff_sender {
 /* One data message. AGAIN when the mover is full, PENDING when this hand-off has nothing to send or
  * its window is used up. */
 enum status handoff_out_send(struct handoff_out *out);
+/* A data message to the peer is over. */
+void handoff_window_sent(struct peer *peer, uint64_t bytes);
 /* What was kept of the first token becomes the DONE frame in sender->frame, now that all strips and
  * their digest are known. */
 enum status handoff_out_make_done(struct handoff_out *out, struct error *error);

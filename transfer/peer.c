@@ -271,6 +271,7 @@ static void peer_opened(struct peer *peer, struct wire_str node, uint64_t data_b
     peer->deadline_ns = 0;
     peer->retry_ms = RETRY_FIRST_MS;
     peer->data_bytes_max = smaller(data_bytes_max, peers->limits->data_bytes_max);
+    peer->window = (struct peer_window){.bytes = peer->data_bytes_max};
     wire_str_copy(node, peer->node, sizeof peer->node);
     LOG_INFO("peer %s%s%s is open", peer->node, peer->address[0] ? " at " : "", peer->address);
     peers->events.on_open(peers->arg, peer);

@@ -27,6 +27,17 @@ enum peer_state {
     PEER_STATE_COUNT
 };
 
+/* How much data may be on its way to a peer, so that no small message waits long behind it: what
+ * goes out in window_ms, as far as was measured. */
+struct peer_window {
+    uint64_t bytes;
+    uint64_t posted, sent; /* data since the link was made */
+    struct {
+        uint64_t end; /* its data has gone out when `sent` comes here; 0: nothing is measured now */
+        uint64_t bytes, since_ns;
+    } probe;
+};
+
 struct peer {
     struct peers *peers;
     enum peer_state state;
@@ -36,6 +47,7 @@ struct peer {
     uint64_t data_bytes_max; /* largest data message both sides take */
     uint64_t flow_bytes, peer_bytes; /* in flight at most: the smaller limits of both sides */
     uint64_t bytes_in_flight;        /* data sends not yet over */
+    struct peer_window window;       /* over them */
     uint64_t bytes, done, failed;    /* moved, and hand-offs ended, since it was met */
     uint64_t deadline_ns;            /* of the state; OPEN has none */
     uint64_t heard_ns;               /* when anything last came from it */

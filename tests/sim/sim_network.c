@@ -46,6 +46,7 @@ struct mover_peer {
     bool dialled, accepted;
     bool closed;      /* by the owner, or told to it */
     uint64_t last_ns; /* when the last message to it is due */
+    uint64_t left_ns; /* when the last byte for it goes out, where the link has a rate */
 };
 
 struct mover {
@@ -125,10 +126,21 @@ static void post(struct sim_network *network, enum event_kind kind, struct mover
     put(network, event);
 }
 
-/* When something that is sent now arrives. */
-static uint64_t arrival_ns(struct sim_network *network, struct mover_peer *to)
+/* When something that is sent now has left. */
+static uint64_t leave_ns(const struct sim_network *network, struct mover_peer *to, uint64_t bytes)
 {
-    uint64_t at_ns = sim_now_ns + delay_ns(network);
+    if (network->odds.bytes_per_s == 0)
+        return sim_now_ns;
+    if (to->left_ns < sim_now_ns)
+        to->left_ns = sim_now_ns;
+    to->left_ns += bytes * NS_PER_S / network->odds.bytes_per_s;
+    return to->left_ns;
+}
+
+/* When it arrives. */
+static uint64_t arrival_ns(struct sim_network *network, struct mover_peer *to, uint64_t left_ns)
+{
+    uint64_t at_ns = left_ns + delay_ns(network);
     if ((network->odds.in_order || !to->accepted) && at_ns < to->last_ns)
         at_ns = to->last_ns;
     if (at_ns > to->last_ns)
@@ -393,7 +405,7 @@ static enum status sim_dial(struct mover *mover, const char *address, struct mov
     peer->other->other = peer;
     peer->dialled = true;
     struct event *accept =
-        make_event(EVENT_ACCEPT, peer->other, arrival_ns(network, peer->other), 0);
+        make_event(EVENT_ACCEPT, peer->other, arrival_ns(network, peer->other, sim_now_ns), 0);
     put(network, accept);
     *out = peer;
     return STATUS_OK;
@@ -411,8 +423,9 @@ static enum status sim_send_message(struct mover_peer *peer, const void *frame, 
     const int copies =
         chance(network, network->odds.drop) ? 0 : 1 + chance(network, network->odds.repeat);
     for (int i = 0; i < copies && !network->parted; i++) {
-        struct event *event =
-            make_event(EVENT_MESSAGE, peer->other, arrival_ns(network, peer->other), bytes);
+        const uint64_t left_ns = leave_ns(network, peer->other, bytes);
+        struct event *event = make_event(EVENT_MESSAGE, peer->other,
+                                         arrival_ns(network, peer->other, left_ns), bytes);
         memcpy(event->frame, frame, bytes);
         put(network, event);
     }
@@ -460,12 +473,14 @@ static enum status sim_send_data(struct mover_peer *peer, const struct mover_dat
         if (eager)
             take_bytes(transfer);
         LIST_INSERT_HEAD(&network->transfers, transfer, entry);
+        const uint64_t left_ns = leave_ns(network, peer->other, header->payload_bytes);
         if (eager && i == 0)
-            post(network, EVENT_SENT, peer, transfer, STATUS_OK, delay_ns(network));
+            post(network, EVENT_SENT, peer, transfer, STATUS_OK,
+                 left_ns - sim_now_ns + delay_ns(network));
         if (copies == 0 || network->parted)
             continue;
         struct event *event =
-            make_event(EVENT_DATA, peer->other, arrival_ns(network, peer->other), 0);
+            make_event(EVENT_DATA, peer->other, arrival_ns(network, peer->other, left_ns), 0);
         event->transfer = transfer;
         put(network, event);
     }

@@ -20,6 +20,7 @@ struct sim_odds {
     uint32_t drop, repeat, corrupt, cut; /* cut: the link breaks; one end hears of it late */
     uint32_t delay_us;                   /* at most, as a rule; sometimes a thousand times that */
     bool in_order;                       /* messages of a link do not overtake each other */
+    uint32_t bytes_per_s; /* of a link, one way; what is sent waits for its turn. 0: no limit */
 };
 
 struct sim_network;

@@ -18,6 +18,7 @@ const struct handoff_limits fix_limits = {
     .data_bytes_max = 1 << 20,
     .flow_bytes = 4 << 20,
     .peer_bytes = 8 << 20,
+    .window_ms = 100,
     .checksum = HANDOFF_CHECKSUM_CRC32C,
 };
 
