@@ -9,8 +9,9 @@
 
 size_t prefill_engine_events(const struct worker *worker, uint32_t sequences)
 {
-    /* Strips of every layer, progress and the last word of each part; and the chunk. */
-    return (size_t)sequences * (model_info(worker->model)->layers + 2) + 1;
+    /* Strips of every layer, progress and the last word of each part; the chunk, and one that
+     * waits. */
+    return (size_t)sequences * (model_info(worker->model)->layers + 2) + 2;
 }
 
 static void send_event(struct prefill_engine *engine, const struct prefill_event *event)
@@ -66,12 +67,36 @@ static void make_plan(struct prefill_engine *engine)
     engine->part_count = chunk_plan_make(&snapshot, engine->parts);
 }
 
-/* ---- one chunk ---- */
-
 static struct prefill_request *part_request(const struct prefill_engine *engine, uint32_t part)
 {
     return &engine->requests[engine->queue[engine->parts[part].candidate]];
 }
+
+/* The first prompt behind the plan may stay out of it for want of pages: control counts that, once
+ * a request while others are read, and once while nothing can be. */
+static void tell_waiting(struct prefill_engine *engine)
+{
+    uint32_t pages_free = page_pool_free_count(engine->worker->pages);
+    uint32_t room = engine->worker->options->chunk_tokens;
+    for (uint32_t i = 0; i < engine->part_count; i++) {
+        pages_free -= engine->parts[i].takes_pages ? part_request(engine, i)->page_count : 0;
+        room -= engine->parts[i].row_count;
+    }
+    if (engine->part_count == engine->queue_count || room == 0)
+        return;
+    const bool idle = engine->part_count == 0;
+    const uint32_t place = engine->queue[engine->part_count];
+    struct prefill_request *request = &engine->requests[place];
+    bool *told = idle ? &request->engine.waited_idle : &request->engine.waited;
+    if (*told || request->engine.has_pages || request->page_count <= pages_free)
+        return;
+    *told = true;
+    const struct prefill_event event = {.kind = EVENT_WAITS, .place = place, .idle = idle};
+    send_event(engine, &event);
+    engine_port_ring(engine->port);
+}
+
+/* ---- one chunk ---- */
 
 static bool part_is_last(const struct prefill_engine *engine, uint32_t part)
 {
@@ -234,6 +259,7 @@ void prefill_engine_run(void *arg)
         if (commands)
             engine_port_ring(engine->port);
         make_plan(engine);
+        tell_waiting(engine);
         if (engine->part_count > 0)
             run_chunk(engine);
         else

@@ -47,8 +47,9 @@ struct prefill_request {
     } control;
 
     struct {
-        uint32_t position; /* rows computed */
-        bool has_pages;    /* read by control once engine_has is false */
+        uint32_t position;        /* rows computed */
+        bool has_pages;           /* read by control once engine_has is false */
+        bool waited, waited_idle; /* for pages, and control was told so; see EVENT_WAITS */
     } engine;
 };
 
@@ -59,6 +60,7 @@ struct prefill_command {
 };
 
 enum prefill_event_kind {
+    EVENT_WAITS,    /* the next prompt in turn lacks pages */
     EVENT_STRIPS,   /* pages of one layer are final */
     EVENT_PROGRESS, /* rows of one request are done */
     EVENT_CHUNK,    /* a whole chunk is done */
@@ -70,6 +72,7 @@ struct prefill_event {
     enum prefill_event_kind kind;
     uint32_t place; /* not for EVENT_CHUNK */
     union {
+        bool idle; /* WAITS: meanwhile nothing is read, so no other prompt holds them */
         struct {
             uint32_t layer, first_page, count;
         } strips;
@@ -111,6 +114,7 @@ struct prefill_node {
     struct loop_timer *deadlines;
     struct rate rate;
     uint64_t tokens_done;
+    uint64_t waits_handoffs, waits_prompts; /* prompts that waited for pages, by who held them */
     bool closing;
 };
 

@@ -82,6 +82,8 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     node->report.peer_count =
         handoff_sender_peers(node->sender, node->report.peers, HANDOFF_REPORT_PEERS_MAX);
     handoff_report_fill(&node->report, heartbeat);
+    heartbeat->handoff.waits_handoffs = node->waits_handoffs;
+    heartbeat->handoff.waits_prompts = node->waits_prompts;
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
 }

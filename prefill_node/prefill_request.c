@@ -136,7 +136,7 @@ static void take(struct prefill_node *node, uint32_t place, const struct msg_pre
     request->first_page = request->delivers ? message->cached_tokens / limits->page_tokens : 0;
     request->page_count = job_pages(request->job.given_count, limits->page_tokens);
     request->engine.position = 0;
-    request->engine.has_pages = false;
+    request->engine.has_pages = request->engine.waited = request->engine.waited_idle = false;
     memset(&request->control, 0, sizeof request->control);
     request->control.arrival_ns = now_ns;
     if (message->job.remaining_ms > 0)
@@ -275,6 +275,26 @@ static void on_last_word(struct prefill_node *node, struct prefill_request *requ
         prefill_request_drop(node, event->place, event->failed.status, event->failed.text, true);
 }
 
+static bool handoffs_hold_pages(const struct prefill_node *node)
+{
+    for (uint32_t i = 0; i < node->table.capacity; i++) {
+        const struct prefill_request *request = &node->requests[i];
+        if (node->table.used[i] && request->control.out != NULL && !request->control.engine_has &&
+            request->engine.has_pages)
+            return true;
+    }
+    return false;
+}
+
+/* While nothing is read, pages are held by hand-offs, or on their way back already. */
+static void count_wait(struct prefill_node *node, bool idle)
+{
+    if (!idle)
+        node->waits_prompts++;
+    else if (handoffs_hold_pages(node))
+        node->waits_handoffs++;
+}
+
 void prefill_request_event(struct prefill_node *node, const struct prefill_event *event)
 {
     if (event->kind == EVENT_CHUNK) {
@@ -285,6 +305,9 @@ void prefill_request_event(struct prefill_node *node, const struct prefill_event
     struct prefill_request *request = &node->requests[event->place];
     CHECK(request->control.engine_has);
     switch (event->kind) {
+    case EVENT_WAITS:
+        count_wait(node, event->idle);
+        return;
     case EVENT_STRIPS:
         if (request->control.state == PREFILL_QUEUED)
             handoff_send_strips(request->control.out, event->strips.layer, event->strips.first_page,

@@ -4,11 +4,18 @@
 #include "router/router_metrics.h"
 
 static const char *const count_names[FLEET_HANDOFF_COUNTS] = {
-    [FLEET_HANDOFF_LANDED] = "landed",   [FLEET_HANDOFF_CANCELED] = "canceled",
-    [FLEET_HANDOFF_TIMEOUT] = "timeout", [FLEET_HANDOFF_PEER_LOST] = "peer_lost",
-    [FLEET_HANDOFF_CORRUPT] = "corrupt", [FLEET_HANDOFF_MISMATCH] = "mismatch",
-    [FLEET_HANDOFF_OTHER] = "other",     [FLEET_HANDOFF_BYTES] = "bytes",
-    [FLEET_HANDOFF_BUSY_US] = "busy_us", [FLEET_HANDOFF_CHECKSUM_FAULTS] = "checksum_faults",
+    [FLEET_HANDOFF_LANDED] = "landed",
+    [FLEET_HANDOFF_CANCELED] = "canceled",
+    [FLEET_HANDOFF_TIMEOUT] = "timeout",
+    [FLEET_HANDOFF_PEER_LOST] = "peer_lost",
+    [FLEET_HANDOFF_CORRUPT] = "corrupt",
+    [FLEET_HANDOFF_MISMATCH] = "mismatch",
+    [FLEET_HANDOFF_OTHER] = "other",
+    [FLEET_HANDOFF_BYTES] = "bytes",
+    [FLEET_HANDOFF_BUSY_US] = "busy_us",
+    [FLEET_HANDOFF_CHECKSUM_FAULTS] = "checksum_faults",
+    [FLEET_HANDOFF_WAITS_HANDOFFS] = "waits_handoffs",
+    [FLEET_HANDOFF_WAITS_PROMPTS] = "waits_prompts",
 };
 
 static void take_peers(struct fleet_handoff *handoff, const struct msg_handoff_load *load)
@@ -41,6 +48,8 @@ void fleet_handoff_take(struct fleet_handoff *handoff, const struct msg_heartbea
         [FLEET_HANDOFF_BYTES] = heartbeat->handoff_bytes,
         [FLEET_HANDOFF_BUSY_US] = load->busy_us,
         [FLEET_HANDOFF_CHECKSUM_FAULTS] = load->checksum_faults,
+        [FLEET_HANDOFF_WAITS_HANDOFFS] = load->waits_handoffs,
+        [FLEET_HANDOFF_WAITS_PROMPTS] = load->waits_prompts,
     };
     for (uint32_t i = 0; i < FLEET_HANDOFF_COUNTS; i++) {
         /* A count that falls is a fault of the worker: it adds nothing. */
@@ -66,6 +75,9 @@ void fleet_handoff_measure(const struct fleet_handoff *handoff, enum worker_role
                 (double)handoff->news[FLEET_HANDOFF_BUSY_US] / 1e6);
     metrics_add(metrics, METRIC_HANDOFF_CHECKSUM_FAULTS,
                 (double)handoff->news[FLEET_HANDOFF_CHECKSUM_FAULTS]);
+    metrics_add(metrics, METRIC_WAITS_HANDOFFS,
+                (double)handoff->news[FLEET_HANDOFF_WAITS_HANDOFFS]);
+    metrics_add(metrics, METRIC_WAITS_PROMPTS, (double)handoff->news[FLEET_HANDOFF_WAITS_PROMPTS]);
 }
 
 static void put(struct json_writer *writer, const char *key, uint64_t value)

@@ -35,6 +35,8 @@ static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 
 #define HANDOFF_OPEN_HELP   "Hand-offs open now."
 #define HANDOFF_OLDEST      "baton_handoff_oldest_seconds"
 #define HANDOFF_OLDEST_HELP "How long pages have been pinned or granted, the oldest now."
+#define WAITS               "baton_prefill_waits_total"
+#define WAITS_HELP          "Prompts that waited for KV pages of a prefill node, by who held them."
 
 #define PREFIX_HITS             "baton_prefix_hits_total"
 #define PREFIX_HITS_HELP        "Prompts whose beginning was in the prefix cache."
@@ -195,6 +197,10 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "Sequences that gave their KV pages back to an older one and were computed again.", NULL},
     [METRIC_PREEMPTED_TOKENS] = {"baton_preempted_tokens_total", NULL, METRIC_COUNTER,
         "Tokens whose KV was given back so.", NULL},
+    [METRIC_WAITS_HANDOFFS] =
+        SERIES(WAITS, METRIC_COUNTER, "held_by=\"handoffs\""),
+    [METRIC_WAITS_PROMPTS] =
+        SERIES(WAITS, METRIC_COUNTER, "held_by=\"prompts\""),
     [METRIC_WORKERS_PREFILL_UP] =
         SERIES(WORKERS, METRIC_GAUGE, "role=\"prefill\",state=\"up\""),
     [METRIC_WORKERS_PREFILL_DRAINING] =
