@@ -1,7 +1,8 @@
 """Two network namespaces and a link between them that can be slow, lossy or cut in one direction.
 
-The link is a pair of TUN devices whose packets this process carries: netem is missing from many
-kernels. Whoever lacks the rights gets a skipped test."""
+A Link is a pair of TUN devices whose packets this process carries, since netem is missing from many
+kernels; a Wire is carried by the kernel, costs nothing and can only be slow. Whoever lacks the
+rights gets a skipped test."""
 import contextlib
 import ctypes
 import fcntl
@@ -41,47 +42,33 @@ def enter_namespace():
     command("ip", "link", "set", "lo", "up")
 
 
-class Link:
-    """From HERE, in this process's namespace, to THERE, in one of its own."""
+class Ends:
+    """HERE, in this process's namespace, and THERE, in one of its own; a device at each."""
 
     def __init__(self):
-        self.delay_s, self.loss = 0.0, 0.0
-        self.cut = set()  # of "out" (to THERE) and "in"
-        self.random = random.Random(1)
-        self.carried = {"out": 0, "in": 0}
         self.holder = subprocess.Popen(["unshare", "-n", "-m", "sleep", "3600"])
         try:
-            self._make()
+            own = os.readlink("/proc/self/ns/net")
+            end = time.monotonic() + 10
+            while os.readlink(f"/proc/{self.holder.pid}/ns/net") == own:
+                if time.monotonic() > end or self.holder.poll() is not None:
+                    raise unittest.SkipTest("no further namespace can be made")
+                time.sleep(0.01)
+            self._devices()
+            command("ip", "link", "set", "baton1", "netns", str(self.holder.pid))
+            self.there("mount", "-t", "sysfs", "sysfs", "/sys")
+            self.there("ip", "link", "set", "lo", "up")
+            for run, name, address in ((command, "baton0", HERE), (self.there, "baton1", THERE)):
+                run("ip", "addr", "add", f"{address}/30", "dev", name)
+                run("ip", "link", "set", name, "mtu", str(MTU), "up")
         except BaseException:
             self.holder.kill()
             self.holder.wait()
             raise
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._carry, daemon=True)
-        self.thread.start()
 
-    def _make(self):
-        own = os.readlink("/proc/self/ns/net")
-        end = time.monotonic() + 10
-        while os.readlink(f"/proc/{self.holder.pid}/ns/net") == own:
-            if time.monotonic() > end or self.holder.poll() is not None:
-                raise unittest.SkipTest("no further namespace can be made")
-            time.sleep(0.01)
-        self.here_fd, self.there_fd = self._device("baton0"), self._device("baton1")
-        command("ip", "link", "set", "baton1", "netns", str(self.holder.pid))
-        self.there("mount", "-t", "sysfs", "sysfs", "/sys")
-        self.there("ip", "link", "set", "lo", "up")
-        for run, name, address in ((command, "baton0", HERE), (self.there, "baton1", THERE)):
-            run("ip", "addr", "add", f"{address}/30", "dev", name)
-            run("ip", "link", "set", name, "mtu", str(MTU), "up")
-
-    def _device(self, name):
-        try:
-            fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-            fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI))
-        except OSError as error:
-            raise unittest.SkipTest(f"TUN devices: {error}") from error
-        return fd
+    def _devices(self):
+        """Makes baton0 and baton1, the two ends of one link."""
+        raise NotImplementedError
 
     def inside(self, *words):
         """A command as it has to be written to run THERE."""
@@ -90,10 +77,46 @@ class Link:
     def there(self, *words):
         return command(*self.inside(*words))
 
-    def limit(self, rate):
+    def limit(self, rate, burst="64kb"):
         """Bytes leave HERE at most so fast, e.g. 20mbit."""
-        command("tc", "qdisc", "add", "dev", "baton0", "root", "tbf", "rate", rate, "burst", "64kb",
-                "latency", "200ms")
+        command("tc", "qdisc", "replace", "dev", "baton0", "root", "tbf", "rate", rate, "burst",
+                burst, "latency", "200ms")
+
+    def close(self):
+        self.holder.kill()
+        self.holder.wait()
+
+
+class Wire(Ends):
+    def _devices(self):
+        command("ip", "link", "add", "baton0", "type", "veth", "peer", "name", "baton1")
+
+    def close(self):
+        command("ip", "link", "del", "baton0")
+        super().close()
+
+
+class Link(Ends):
+    def __init__(self):
+        self.delay_s, self.loss = 0.0, 0.0
+        self.cut = set()  # of "out" (to THERE) and "in"
+        self.random = random.Random(1)
+        self.carried = {"out": 0, "in": 0}
+        super().__init__()
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._carry, daemon=True)
+        self.thread.start()
+
+    def _devices(self):
+        self.here_fd, self.there_fd = self._device("baton0"), self._device("baton1")
+
+    def _device(self, name):
+        try:
+            fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI))
+        except OSError as error:
+            raise unittest.SkipTest(f"TUN devices: {error}") from error
+        return fd
 
     def _carry(self):
         waiting, number = [], 0
@@ -119,5 +142,4 @@ class Link:
         self.thread.join()
         os.close(self.here_fd)
         os.close(self.there_fd)
-        self.holder.kill()
-        self.holder.wait()
+        super().close()
