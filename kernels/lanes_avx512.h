@@ -47,23 +47,58 @@ AVX512_INLINE void matmul_ask_out(const struct matmul_task *task, uint32_t row, 
 {
     if (!task->accumulate)
         return;
-    UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
-        _mm_prefetch((const char *)matmul_out(task, row + r, panel + p), _MM_HINT_T0);
+    const float *out = matmul_out(task, row, panel);
+    UNROLL for (uint32_t r = 0; r < rows; r++, out += task->out_stride)
+        UNROLL for (uint32_t p = 0; p < panels; p++)
+            _mm_prefetch((const char *)(out + p * PANEL_ROWS), _MM_HINT_T0);
 }
 
-/* matmul_store for a sum in a register. */
-AVX512_INLINE void matmul_store_avx512(const struct matmul_task *task, uint32_t row, uint32_t panel,
-                                       __m512 sum)
+/* The lanes of a panel that are outputs. */
+AVX512_INLINE __mmask16 panel_lanes(const struct matmul_task *task, uint32_t panel)
 {
     const uint32_t first = panel * PANEL_ROWS;
     const uint32_t lanes = task->n - first < PANEL_ROWS ? task->n - first : PANEL_ROWS;
-    const __mmask16 mask = (__mmask16)((1u << lanes) - 1);
+    return (__mmask16)((1u << lanes) - 1);
+}
+
+/* matmul_store for the sums of a tile in registers. All is decided once a tile: a decision for
+ * every sum costs short tiles a twentieth of their time. */
+enum { STORE_PANELS_MAX = 4 };
+AVX512_INLINE void matmul_store_avx512(const struct matmul_task *task, uint32_t row,
+                                       const uint32_t rows, uint32_t panel, const uint32_t panels,
+                                       __m512 sums[][STORE_PANELS_MAX])
+{
+    const bool whole = (panel + panels) * PANEL_ROWS <= task->n;
     float *out = matmul_out(task, row, panel);
     if (task->bias)
-        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(mask, task->bias + first));
-    if (task->accumulate)
-        sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), sum);
-    _mm512_mask_storeu_ps(out, mask, sum);
+        UNROLL for (uint32_t p = 0; p < panels; p++)
+        {
+            const __m512 bias = _mm512_maskz_loadu_ps(panel_lanes(task, panel + p),
+                                                      task->bias + (panel + p) * PANEL_ROWS);
+            UNROLL for (uint32_t r = 0; r < rows; r++) sums[r][p] = _mm512_add_ps(sums[r][p], bias);
+        }
+    if (whole && !task->accumulate) {
+        UNROLL for (uint32_t r = 0; r < rows; r++, out += task->out_stride)
+            UNROLL for (uint32_t p = 0; p < panels; p++)
+                _mm512_storeu_ps(out + p * PANEL_ROWS, sums[r][p]);
+        return;
+    }
+    if (whole) {
+        UNROLL for (uint32_t r = 0; r < rows; r++, out += task->out_stride)
+            UNROLL for (uint32_t p = 0; p < panels; p++)
+                _mm512_storeu_ps(out + p * PANEL_ROWS,
+                                 _mm512_add_ps(_mm512_loadu_ps(out + p * PANEL_ROWS), sums[r][p]));
+        return;
+    }
+    UNROLL for (uint32_t r = 0; r < rows; r++, out += task->out_stride)
+        UNROLL for (uint32_t p = 0; p < panels; p++)
+    {
+        const __mmask16 mask = panel_lanes(task, panel + p);
+        __m512 sum = sums[r][p];
+        if (task->accumulate)
+            sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out + p * PANEL_ROWS), sum);
+        _mm512_mask_storeu_ps(out + p * PANEL_ROWS, mask, sum);
+    }
 }
 
 #endif

@@ -121,8 +121,7 @@ AVX512_INLINE void matmul_tile(struct pass *pass, const enum weight_kind kind, c
         scales += panel_scale_bytes(kind, half);
     }
     pass->asking = asking;
-    UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
-        matmul_store_avx512(task, pass->row + r, pass->panel + p, sums[r][p]);
+    matmul_store_avx512(task, pass->row, rows, pass->panel, panels, sums);
 }
 
 /* tile_<kind>_<scales>_<panels>_<rows> */

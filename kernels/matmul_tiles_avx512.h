@@ -49,8 +49,7 @@ AVX512_INLINE void matmul_tile(const struct matmul_task *task, const uint32_t ro
         }
     }
     strip->asking = asking;
-    UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
-        matmul_store_avx512(task, row + r, panel + p, sums[r][p]);
+    matmul_store_avx512(task, row, rows, panel, panels, sums);
 }
 
 #define TILE_CASE(count)                                                                           \
