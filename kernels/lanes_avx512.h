@@ -9,6 +9,10 @@
 #define AVX512_INLINE static inline __attribute__((always_inline))
 #define UNROLL        _Pragma("GCC unroll 32")
 
+/* vpdpbusd, of which the user's file must be sure. What the compiler would spill with many
+ * accumulators, it keeps for an assembly operand. */
+#define DOT_BYTES(sum, w, x) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x))
+
 /* Asking for what is read next while a strip of panels is gone through, in even shares over its
  * steps: any shorter distance ends in the neighbour, which is being read already. Every step asks
  * for the same number of lines, so that the branch is foreseen; some lines are asked for twice.

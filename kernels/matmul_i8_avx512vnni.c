@@ -20,9 +20,6 @@ enum {
     WIDE_TILE_PANELS = 4,
 };
 
-/* What the compiler would spill with this many accumulators, it keeps for an assembly operand. */
-#define DOT_BYTES(sum, w, x) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x))
-
 /* Some rows through a strip of panels that follow each other. */
 struct pass {
     const struct matmul_task *task;

@@ -21,6 +21,11 @@ static const struct peak_row ROWS[] = {
      peak_f32__avx512},
     {"int8 vpdpbusd zmm", PEAK_INT8, KERNEL_ISA_avx512vnni, 2 * INT8_ZMM *PEAK_CHAINS,
      peak_int8__avx512vnni},
+    {"int8 vpdpbusd zmm, scales of groups of 32", PEAK_INT8_GROUPS, KERNEL_ISA_avx512vnni,
+     2 * INT8_ZMM *PEAK_GROUP_STEPS *PEAK_CHAINS, peak_int8_groups__avx512vnni},
+    {"int8 vpdpbusd zmm, scales and offsets of groups of 32", PEAK_INT8_OFFSETS,
+     KERNEL_ISA_avx512vnni, 2 * INT8_ZMM *PEAK_GROUP_STEPS *PEAK_CHAINS,
+     peak_int8_offsets__avx512vnni},
     {"bf16 vdpbf16ps zmm", PEAK_BF16, KERNEL_ISA_avx512bf16, 2 * BF16_ZMM *PEAK_CHAINS,
      peak_bf16__avx512bf16},
 #endif
@@ -53,7 +58,10 @@ bool peak_available(const struct peak_row *row)
 
 const char *peak_arithmetic_name(enum peak_arithmetic arithmetic)
 {
-    static const char *const names[PEAK_ARITHMETIC_COUNT] = {
-        [PEAK_F32] = "f32", [PEAK_BF16] = "bf16", [PEAK_INT8] = "int8"};
+    static const char *const names[PEAK_ARITHMETIC_COUNT] = {[PEAK_F32] = "f32",
+                                                             [PEAK_BF16] = "bf16",
+                                                             [PEAK_INT8] = "int8",
+                                                             [PEAK_INT8_GROUPS] = "int8 groups",
+                                                             [PEAK_INT8_OFFSETS] = "int8 offsets"};
     return names[arithmetic];
 }

@@ -1,5 +1,8 @@
 /* What this CPU could do at most: loops that do nothing but the arithmetic of one kind, or read
- * memory, for the bench to hold kernels against.
+ * memory, for the bench to hold kernels against. Two more do what an int8 product cannot do
+ * without, all of it in registers: of groups of 32 inputs, the two scales and the sum of floats,
+ * and where weights have offsets, those. They count the products of integers only, so that they are
+ * the share of the peak that is left for such kernels: their ceiling.
  *
  * A `peak_row` is an instruction (sequence) in independent chains, enough of them to hide its
  * latency; a `stream_row` reads memory and adds up what it read. Both lists are in the order of the
@@ -13,7 +16,14 @@
 
 #include "kernels/kernels.h"
 
-enum peak_arithmetic { PEAK_F32, PEAK_BF16, PEAK_INT8, PEAK_ARITHMETIC_COUNT };
+enum peak_arithmetic {
+    PEAK_F32,
+    PEAK_BF16,
+    PEAK_INT8,
+    PEAK_INT8_GROUPS,
+    PEAK_INT8_OFFSETS,
+    PEAK_ARITHMETIC_COUNT
+};
 
 struct peak_row {
     const char *name; /* "int8 vpdpbusd zmm" */
@@ -26,7 +36,7 @@ struct peak_row {
 const struct peak_row *peak_rows(uint32_t *count_out);
 /* Whether this CPU has the instructions. */
 bool peak_available(const struct peak_row *row);
-/* "f32", "bf16", "int8". */
+/* "f32", "bf16", "int8", "int8 groups", "int8 offsets". */
 const char *peak_arithmetic_name(enum peak_arithmetic arithmetic);
 
 enum { STREAM_GRAIN_BYTES = 1024 };

@@ -1,6 +1,7 @@
 /* Peaks of AVX-512 F and VNNI. */
 #include <immintrin.h>
 
+#include "kernels/lanes_avx512.h"
 #include "kernels/peak_internal.h"
 
 double peak_f32__avx512(uint64_t rounds)
@@ -39,6 +40,49 @@ double peak_int8__avx512vnni(uint64_t rounds)
     PEAK_EACH_CHAIN(CHAIN)
 #undef CHAIN
     return (double)_mm512_reduce_add_epi32(total);
+}
+
+/* The compiler does not see that a register holds what it held before. */
+#define CHANGE(value) __asm__ volatile("" : "+v"(value))
+
+/* A tile of matmul_i8_avx512vnni.c with nothing to load and nowhere to go. */
+AVX512_INLINE double peak_groups(uint64_t rounds, const bool offsets)
+{
+    __m512i w = _mm512_set1_epi8(3), x = _mm512_set1_epi8(2);
+    __m512 scale = _mm512_set1_ps(0.5f), offset = scale, x_scale = scale;
+    __m512 sums[PEAK_CHAINS];
+    UNROLL for (uint32_t i = 0; i < PEAK_CHAINS; i++) sums[i] = _mm512_setzero_ps();
+    for (uint64_t round = 0; round < rounds; round++) {
+        __m512i dots[PEAK_CHAINS];
+        UNROLL for (uint32_t i = 0; i < PEAK_CHAINS; i++)
+        {
+            dots[i] = _mm512_setzero_si512();
+            CHANGE(dots[i]);
+        }
+        UNROLL for (uint32_t step = 0; step < PEAK_GROUP_STEPS; step++)
+            UNROLL for (uint32_t i = 0; i < PEAK_CHAINS; i++) DOT_BYTES(dots[i], w, x);
+        UNROLL for (uint32_t i = 0; i < PEAK_CHAINS; i++)
+        {
+            CHANGE(x_scale);
+            sums[i] = _mm512_fmadd_ps(_mm512_mul_ps(scale, x_scale), _mm512_cvtepi32_ps(dots[i]),
+                                      sums[i]);
+            if (offsets)
+                sums[i] = _mm512_fmadd_ps(offset, x_scale, sums[i]);
+        }
+    }
+    __m512 total = _mm512_setzero_ps();
+    UNROLL for (uint32_t i = 0; i < PEAK_CHAINS; i++) total = _mm512_add_ps(total, sums[i]);
+    return (double)_mm512_reduce_add_ps(total);
+}
+
+double peak_int8_groups__avx512vnni(uint64_t rounds)
+{
+    return peak_groups(rounds, false);
+}
+
+double peak_int8_offsets__avx512vnni(uint64_t rounds)
+{
+    return peak_groups(rounds, true);
 }
 
 uint64_t stream_read__avx512(const void *data, size_t bytes)

@@ -24,6 +24,10 @@ uint64_t stream_read__avx2(const void *data, size_t bytes);
 
 double peak_f32__avx512(uint64_t rounds);
 double peak_int8__avx512vnni(uint64_t rounds);
+/* A round is a group of every chain. */
+enum { PEAK_GROUP_STEPS = 8 };
+double peak_int8_groups__avx512vnni(uint64_t rounds);
+double peak_int8_offsets__avx512vnni(uint64_t rounds);
 uint64_t stream_read__avx512(const void *data, size_t bytes);
 double peak_bf16__avx512bf16(uint64_t rounds);
 

@@ -52,6 +52,7 @@ struct kernel_figure {
     uint32_t n, k;    /* of a product, 0 else */
     uint32_t rows;    /* T */
     enum peak_arithmetic arithmetic;
+    enum peak_arithmetic ceiling; /* a PEAK_INT8_… whose share of it is possible, or 0 */
     double operations, bytes;
     size_t footprint;
 };
@@ -75,7 +76,7 @@ bool bench_attention(struct kernel_bench *bench);
 struct bench_product {
     enum weight_kind kind;
     enum activation_mode mode;
-    enum peak_arithmetic arithmetic;
+    enum peak_arithmetic arithmetic, ceiling;
 };
 bool bench_product(const char *dtype, struct bench_product *out);
 

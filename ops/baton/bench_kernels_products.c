@@ -21,17 +21,17 @@ struct product_name {
 };
 
 static const struct product_name product_names[] = {
-    {"f32", {WEIGHT_F32, ACTIVATION_F32, PEAK_F32}},
-    {"f32_bf16", {WEIGHT_BF16, ACTIVATION_F32, PEAK_F32}},
-    {"f32_q8", {WEIGHT_Q8, ACTIVATION_F32, PEAK_F32}},
-    {"f32_q8a", {WEIGHT_Q8A, ACTIVATION_F32, PEAK_F32}},
-    {"f32_q4", {WEIGHT_Q4, ACTIVATION_F32, PEAK_F32}},
-    {"f32_q4a", {WEIGHT_Q4A, ACTIVATION_F32, PEAK_F32}},
-    {"bf16", {WEIGHT_BF16, ACTIVATION_NATIVE, PEAK_BF16}},
-    {"i8_q8", {WEIGHT_Q8, ACTIVATION_NATIVE, PEAK_INT8}},
-    {"i8_q8a", {WEIGHT_Q8A, ACTIVATION_NATIVE, PEAK_INT8}},
-    {"i8_q4", {WEIGHT_Q4, ACTIVATION_NATIVE, PEAK_INT8}},
-    {"i8_q4a", {WEIGHT_Q4A, ACTIVATION_NATIVE, PEAK_INT8}},
+    {"f32", {WEIGHT_F32, ACTIVATION_F32, PEAK_F32, 0}},
+    {"f32_bf16", {WEIGHT_BF16, ACTIVATION_F32, PEAK_F32, 0}},
+    {"f32_q8", {WEIGHT_Q8, ACTIVATION_F32, PEAK_F32, 0}},
+    {"f32_q8a", {WEIGHT_Q8A, ACTIVATION_F32, PEAK_F32, 0}},
+    {"f32_q4", {WEIGHT_Q4, ACTIVATION_F32, PEAK_F32, 0}},
+    {"f32_q4a", {WEIGHT_Q4A, ACTIVATION_F32, PEAK_F32, 0}},
+    {"bf16", {WEIGHT_BF16, ACTIVATION_NATIVE, PEAK_BF16, 0}},
+    {"i8_q8", {WEIGHT_Q8, ACTIVATION_NATIVE, PEAK_INT8, PEAK_INT8_GROUPS}},
+    {"i8_q8a", {WEIGHT_Q8A, ACTIVATION_NATIVE, PEAK_INT8, PEAK_INT8_OFFSETS}},
+    {"i8_q4", {WEIGHT_Q4, ACTIVATION_NATIVE, PEAK_INT8, PEAK_INT8_GROUPS}},
+    {"i8_q4a", {WEIGHT_Q4A, ACTIVATION_NATIVE, PEAK_INT8, PEAK_INT8_OFFSETS}},
 };
 
 bool bench_product(const char *dtype, struct bench_product *out)
@@ -193,6 +193,7 @@ static void part_bench(struct kernel_bench *bench, const struct bench_product *p
             .k = k,
             .rows = rows,
             .arithmetic = product->arithmetic,
+            .ceiling = product->ceiling,
             .operations = 2.0 * rows * n * k,
             .bytes = bytes,
             .footprint = (size_t)bytes + (copies.count - 1) * copies.bytes,

@@ -14,6 +14,8 @@ enum { DIGITS = 6 };
 struct value {
     const char *kind, *name, *unit;
     double value, limit;
+    bool compute;       /* bound by arithmetic */
+    double ceiling_pct; /* of the limit, as far as the figure's own arithmetic goes; 0: not known */
 };
 
 static void put_text(struct json_writer *writer, const char *key, const char *text)
@@ -57,7 +59,7 @@ static void limit_print(const char *name, const char *unit, double value, uint32
                         const char *how, bool json)
 {
     if (!json) {
-        printf("  %-6s  %8.1f %-8s  %u thread%s  %s\n", name, value, unit, threads,
+        printf("  %-12s  %8.1f %-8s  %u thread%s  %s\n", name, value, unit, threads,
                threads == 1 ? " " : "s", how);
         return;
     }
@@ -65,7 +67,9 @@ static void limit_print(const char *name, const char *unit, double value, uint32
     struct json_writer writer;
     json_writer_init(&writer, &line);
     json_open_object(&writer);
-    put_value(&writer, &(struct value){"limit", name, unit, value, value});
+    put_value(&writer,
+              &(struct value){
+                  .kind = "limit", .name = name, .unit = unit, .value = value, .limit = value});
     put_count(&writer, "threads", threads);
     put_text(&writer, "how", how);
     line_end(&writer);
@@ -73,7 +77,7 @@ static void limit_print(const char *name, const char *unit, double value, uint32
 
 static const char *arithmetic_unit(enum peak_arithmetic arithmetic)
 {
-    return arithmetic == PEAK_INT8 ? "GOP/s" : "GFLOP/s";
+    return arithmetic >= PEAK_INT8 ? "GOP/s" : "GFLOP/s";
 }
 
 void bench_report_limits(struct bench_limits *limits, uint32_t threads, enum kernel_isa isa,
@@ -84,6 +88,8 @@ void bench_report_limits(struct bench_limits *limits, uint32_t threads, enum ker
     for (enum peak_arithmetic a = PEAK_F32; a < PEAK_ARITHMETIC_COUNT; a++) {
         const char *how;
         const double all = bench_limits_arithmetic(limits, a, &how) / 1e9;
+        if (all == 0)
+            continue;
         if (threads > 1)
             limit_print(peak_arithmetic_name(a), arithmetic_unit(a),
                         bench_limits_arithmetic_single(limits, a) / 1e9, 1, how, json);
@@ -93,9 +99,9 @@ void bench_report_limits(struct bench_limits *limits, uint32_t threads, enum ker
 }
 
 static void figure_print(const struct kernel_bench *bench, const struct kernel_figure *figure,
-                         const struct bench_time *time, const struct value *value, bool compute)
+                         const struct bench_time *time, const struct value *value)
 {
-    char part[48];
+    char part[48], ceiling[32] = "";
     if (!*bench->header_printed)
         printf("\n%-36s %-24s %4s %11s %10s %-8s %10s %6s  %s\n", "kernel", "shape", "T", "us",
                "value", "unit", "limit", "%", "bound by");
@@ -105,20 +111,24 @@ static void figure_print(const struct kernel_bench *bench, const struct kernel_f
                  figure->n, figure->k);
     else
         snprintf(part, sizeof part, "%s %s", bench->shape->name, figure->part);
-    printf("%-36s %-24s %4" PRIu32 " %11.2f %10.2f %-8s %10.2f %6.1f  %s\n", value->name, part,
+    if (value->ceiling_pct > 0)
+        snprintf(ceiling, sizeof ceiling, ", ceiling %.1f %%", value->ceiling_pct);
+    printf("%-36s %-24s %4" PRIu32 " %11.2f %10.2f %-8s %10.2f %6.1f  %s%s\n", value->name, part,
            figure->rows, time->median_ns / NS_PER_US, value->value, value->unit, value->limit,
-           100 * value->value / value->limit, compute ? "compute" : "memory");
+           100 * value->value / value->limit, value->compute ? "compute" : "memory", ceiling);
 }
 
 static void figure_put(const struct kernel_bench *bench, const struct kernel_figure *figure,
-                       const struct bench_time *time, const struct value *value, bool compute)
+                       const struct bench_time *time, const struct value *value)
 {
     struct buffer line = {0};
     struct json_writer writer;
     json_writer_init(&writer, &line);
     json_open_object(&writer);
     put_value(&writer, value);
-    put_text(&writer, "bound", compute ? "compute" : "memory");
+    put_text(&writer, "bound", value->compute ? "compute" : "memory");
+    if (value->ceiling_pct > 0)
+        put_number(&writer, "ceiling_pct", value->ceiling_pct);
     put_text(&writer, "operation", bench->row->operation);
     put_text(&writer, "dtype", bench->row->dtype);
     put_text(&writer, "isa", kernel_isa_name(bench->row->isa));
@@ -143,12 +153,17 @@ void bench_report_figure(const struct kernel_bench *bench, const struct kernel_f
 {
     const struct bench_roof roof = bench_limits_roof(
         bench->limits, figure->arithmetic, figure->operations, figure->bytes, figure->footprint);
+    const double ceiling = roof.compute && figure->ceiling > PEAK_INT8
+                               ? bench_limits_arithmetic(bench->limits, figure->ceiling, NULL)
+                               : 0;
     const struct value value = {
         .kind = "kernel",
         .name = bench->row->name,
         .unit = roof.compute ? arithmetic_unit(figure->arithmetic) : "GB/s",
         .value = (roof.compute ? figure->operations : figure->bytes) / time->median_ns,
         .limit = (roof.compute ? roof.operations : roof.bytes) / 1e9,
+        .compute = roof.compute,
+        .ceiling_pct = 100 * ceiling / roof.operations,
     };
-    (bench->json ? figure_put : figure_print)(bench, figure, time, &value, roof.compute);
+    (bench->json ? figure_put : figure_print)(bench, figure, time, &value);
 }

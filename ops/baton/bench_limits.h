@@ -20,7 +20,8 @@ struct bench_limits;
 struct bench_limits *bench_limits_create(struct team *team, enum kernel_isa isa, double budget_ms);
 void bench_limits_destroy(struct bench_limits *limits);
 
-/* Operations per second; *name_out (may be NULL) is the instruction that reached it. */
+/* Operations per second; *name_out (may be NULL) is the instruction that reached it. 0 and nothing
+ * named where the rung has no loop for it: the ceilings of int8 (kernels/peak.h) below AVX-512. */
 double bench_limits_arithmetic(struct bench_limits *limits, enum peak_arithmetic arithmetic,
                                const char **name_out);
 /* The same on one thread. */

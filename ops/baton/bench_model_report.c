@@ -66,7 +66,7 @@ void model_report_begin(struct model_report *report)
            report->session->chunk_tokens);
     printf("weights %.1f MB, memory read %.1f GB/s", (double)info->weight_bytes / 1e6,
            bench_limits_memory(report->limits) / 1e9);
-    for (enum peak_arithmetic a = PEAK_F32; a < PEAK_ARITHMETIC_COUNT; a++)
+    for (enum peak_arithmetic a = PEAK_F32; a <= PEAK_INT8; a++)
         printf(", %s %.0f", peak_arithmetic_name(a),
                bench_limits_arithmetic(report->limits, a, NULL) / 1e9);
     puts(" G/s");
