@@ -16,9 +16,12 @@
 #include "ops/baton/run_generate.h"
 #include "ops/baton/run_session.h"
 
+/* The choices stand in the order of the enum. */
+_Static_assert(EVAL_KL_F32 == 0 && EVAL_KL_BF16_KV == 1, "--against f32|bf16-kv");
+
 struct options {
     const char *model, *ids, *text;
-    uint32_t greedy, top, threads, context, chunk_tokens, kv_dtype, activations, positions;
+    uint32_t greedy, top, threads, context, chunk_tokens, kv_dtype, activations, positions, against;
     bool json, all_positions, kl;
 };
 
@@ -28,7 +31,10 @@ static const struct config_row option_rows[] = {
     {"ids", CONFIG_TEXT, offsetof(struct options, ids), NULL, "FILE",
      "one JSON array of token ids a line; - is standard input", 0, 0},
     {"kl", CONFIG_FLAG, offsetof(struct options, kl), NULL, NULL,
-     "instead of logits, their KL divergence from f32 activations and f32 KV, in nats", 0, 0},
+     "instead of logits, their KL divergence from a reference, in nats", 0, 0},
+    {"against", CONFIG_CHOICE, offsetof(struct options, against), "f32", "f32|bf16-kv",
+     "with --kl, the reference: f32 activations and KV, or the run's own activations and bf16 KV",
+     0, 0},
     {"text", CONFIG_TEXT, offsetof(struct options, text), NULL, "FILE",
      "with --kl, plain text in place of --ids", 0, 0},
     {"positions", CONFIG_U32, offsetof(struct options, positions), "2000", "N",
@@ -217,7 +223,8 @@ static enum status evaluate_kl(struct evaluation *evaluation, const struct model
                                FILE *file, struct error *error)
 {
     const struct options *options = evaluation->options;
-    TRY(eval_kl_open(&evaluation->session, model, options->positions, &evaluation->kl, error));
+    TRY(eval_kl_open(&evaluation->session, model, (enum eval_kl_reference)options->against,
+                     options->positions, &evaluation->kl, error));
     enum status status = file != NULL ? evaluate_file(evaluation, file, error)
                                       : eval_kl_add_text(evaluation->kl, options->text, error);
     if (status == STATUS_OK)

@@ -14,7 +14,7 @@ enum { DIGITS = 6, TEXT_BYTES_MAX = 64 << 20, READ_BYTES = 1 << 16 };
 struct eval_kl {
     struct session *run;
     struct session reference;
-    enum kv_dtype kv_dtype;
+    enum kv_dtype kv_dtype, reference_kv_dtype;
     uint32_t window, vocab_count, token_count;
     uint32_t wanted, done, window_count, agreed;
     double *divergences; /* [wanted] */
@@ -52,7 +52,8 @@ static uint32_t likeliest(const float *logits, uint32_t count)
 }
 
 enum status eval_kl_open(struct session *run, const struct model_options *run_options,
-                         uint32_t positions, struct eval_kl **out, struct error *error)
+                         enum eval_kl_reference against, uint32_t positions, struct eval_kl **out,
+                         struct error *error)
 {
     struct model_options options = *run_options;
     const struct model_info *info = model_info(run->model);
@@ -61,6 +62,7 @@ enum status eval_kl_open(struct session *run, const struct model_options *run_op
     *kl = (struct eval_kl){
         .run = run,
         .kv_dtype = options.kv_dtype,
+        .reference_kv_dtype = against == EVAL_KL_F32 ? KV_F32 : KV_BF16,
         .window = info->context_tokens < EVAL_KL_WINDOW ? info->context_tokens : EVAL_KL_WINDOW,
         .vocab_count = info->vocab_count,
         .token_count = info->token_count,
@@ -68,8 +70,9 @@ enum status eval_kl_open(struct session *run, const struct model_options *run_op
         .divergences = malloc(positions * sizeof *kl->divergences),
     };
     CHECK(kl->divergences != NULL);
-    options.activations = ACTIVATION_F32;
-    options.kv_dtype = KV_F32;
+    if (against == EVAL_KL_F32)
+        options.activations = ACTIVATION_F32;
+    options.kv_dtype = kl->reference_kv_dtype;
     const enum status status = session_open(&options, &kl->reference, error);
     if (status != STATUS_OK) {
         free(kl->divergences);
@@ -254,6 +257,7 @@ static void print_json(const struct eval_kl *kl, const struct summary *summary)
     put_text(&writer, "backend", model_backend_text(kl->run->model));
     put_text(&writer, "kv_dtype", kv_dtype_name(kl->kv_dtype));
     put_text(&writer, "reference", model_backend_text(kl->reference.model));
+    put_text(&writer, "reference_kv_dtype", kv_dtype_name(kl->reference_kv_dtype));
     json_close_object(&writer);
     buffer_add_char(&line, '\n');
     fwrite(line.data, 1, line.size, stdout);
@@ -270,7 +274,8 @@ enum status eval_kl_print(struct eval_kl *kl, bool json, struct error *error)
     if (json) {
         print_json(kl, &summary);
     } else {
-        printf("reference        %s, KV f32\n", model_backend_text(kl->reference.model));
+        printf("reference        %s, KV %s\n", model_backend_text(kl->reference.model),
+               kv_dtype_name(kl->reference_kv_dtype));
         printf("this run         %s, KV %s\n", model_backend_text(kl->run->model),
                kv_dtype_name(kl->kv_dtype));
         printf("positions        %" PRIu32 " in %" PRIu32 " windows of up to %" PRIu32 " tokens\n",

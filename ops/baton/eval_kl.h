@@ -1,4 +1,5 @@
-/* `baton eval --kl`: how far the run's distributions are from those of the f32 reference.
+/* `baton eval --kl`: how far the run's distributions are from those of a reference: f32 throughout,
+ * or the same settings with another KV cache.
  *
  * A `struct eval_kl` is fed token sequences; each is cut in windows, which both models read from an
  * empty context. At every position the divergence KL(reference || run) over the tokenizer's ids is
@@ -17,10 +18,17 @@ enum { EVAL_KL_WINDOW = 512, EVAL_KL_POSITIONS_MAX = 1 << 24 };
 
 struct eval_kl;
 
-/* run: the settings to judge, opened with run_options, whose max_logit_rows are its max_rows. The
- * reference is the same file with f32 activations and f32 KV. Stops after `positions` of them. */
+/* What a run is compared with: the same file. */
+enum eval_kl_reference {
+    EVAL_KL_F32,     /* f32 activations and f32 KV */
+    EVAL_KL_BF16_KV, /* the run's activations and bf16 KV: what the KV cache alone costs */
+};
+
+/* run: the settings to judge, opened with run_options, whose max_logit_rows are its max_rows. Stops
+ * after `positions` of them. */
 enum status eval_kl_open(struct session *run, const struct model_options *run_options,
-                         uint32_t positions, struct eval_kl **out, struct error *error);
+                         enum eval_kl_reference against, uint32_t positions, struct eval_kl **out,
+                         struct error *error);
 void eval_kl_close(struct eval_kl *kl);
 
 /* Does nothing when there are positions enough. */

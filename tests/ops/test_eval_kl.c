@@ -91,6 +91,30 @@ Test(eval_kl, the_reference_is_itself)
     tiny_model_unlink();
 }
 
+/* Against bf16 KV the run keeps its own activations: bf16 itself is no divergence, int8 is. */
+Test(eval_kl, the_cache_alone_is_compared_with_bf16)
+{
+    const char *model = tiny_path("q4_0"), *text = write_text(words);
+    struct outcome same =
+        CALL(command_eval, "--model", model, "--kl", "--against", "bf16-kv", "--text", text,
+             "--positions", "40", "--activations", "native", "--json");
+    struct outcome int8 =
+        CALL(command_eval, "--model", model, "--kl", "--against", "bf16-kv", "--text", text,
+             "--positions", "40", "--activations", "native", "--kv-dtype", "int8", "--json");
+    struct json *root = parse(&same), *other = parse(&int8);
+    cr_assert_eq(number(root, "kl_max"), 0);
+    cr_assert_gt(number(other, "kl_mean"), 0);
+    size_t bytes;
+    cr_assert_str_eq(json_string(json_get(other, "reference_kv_dtype"), &bytes), "bf16");
+    cr_assert_str_eq(json_string(json_get(other, "kv_dtype"), &bytes), "int8");
+    json_free(root);
+    json_free(other);
+    outcome_free(&same);
+    outcome_free(&int8);
+    unlink(text);
+    tiny_model_unlink();
+}
+
 Test(eval_kl, other_settings_diverge_the_same_in_any_chunks)
 {
     const char *model = tiny_path("q4_0"), *text = write_text(words);
@@ -177,6 +201,23 @@ Test(eval_kl, native_activations_stay_close_on_the_real_model)
     cr_assert_gt(number(root, "kl_mean"), 0);
     cr_assert_lt(number(root, "kl_mean"), 0.01);
     cr_assert_gt(number(root, "top1_agreement"), 0.9);
+    json_free(root);
+    outcome_free(&outcome);
+}
+
+/* What int8 pages cost over bf16 ones: under 0.005 nats. With native activations the two runs would
+ * round them apart wherever any bit of the cache differs, and even f32 pages would seem as far. */
+Test(eval_kl, int8_pages_stay_close_on_the_real_model)
+{
+    const char *model = real_model_path();
+    if (model == NULL)
+        cr_skip_test("the real model is not here");
+    struct outcome outcome = CALL(command_eval, "--model", model, "--kl", "--against", "bf16-kv",
+                                  "--text", BATON_TEST_PROSE, "--positions", real_positions,
+                                  "--activations", "f32", "--kv-dtype", "int8", "--json");
+    struct json *root = parse(&outcome);
+    cr_assert_gt(number(root, "kl_mean"), 0);
+    cr_assert_lt(number(root, "kl_mean"), 0.005);
     json_free(root);
     outcome_free(&outcome);
 }
