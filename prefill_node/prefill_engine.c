@@ -182,36 +182,51 @@ static void send_first(struct prefill_engine *engine, uint32_t place, const stru
     send_failed(engine, place, status, error.text);
 }
 
-/* After the pass: progress of each part, the first token of those that are through. */
+/* Takes finished parts, or all of them, off the queue and writes down their places; returns how
+ * many. Candidates ascend, so from the end, which also fills `places` from there. */
+static uint32_t remove_parts(struct prefill_engine *engine, bool all,
+                             uint32_t places[CHUNK_SEQUENCES_MAX])
+{
+    uint32_t first = CHUNK_SEQUENCES_MAX;
+    for (uint32_t i = engine->part_count; i-- > 0;) {
+        const struct prefill_request *request = part_request(engine, i);
+        if (!all && request->engine.position < request->job.given_count)
+            continue;
+        places[--first] = engine->queue[engine->parts[i].candidate];
+        queue_remove(engine, engine->parts[i].candidate);
+    }
+    engine->part_count = 0;
+    memmove(places, places + first, (CHUNK_SEQUENCES_MAX - first) * sizeof *places);
+    return CHUNK_SEQUENCES_MAX - first;
+}
+
+/* After the pass: progress of each part, the first token of those that are through. With its last
+ * word a request may be gone and its place another's, so it is off the queue before that. */
 static void finish_parts(struct prefill_engine *engine, uint64_t start_ns,
                          const struct pass_rows *rows)
 {
-    uint32_t row = 0;
+    uint32_t places[CHUNK_SEQUENCES_MAX];
     for (uint32_t i = 0; i < engine->part_count; i++) {
-        struct prefill_request *request = part_request(engine, i);
-        const uint32_t place = engine->queue[engine->parts[i].candidate];
         const struct prefill_event progress = {
             .kind = EVENT_PROGRESS,
-            .place = place,
+            .place = engine->queue[engine->parts[i].candidate],
             .work = {.rows = engine->parts[i].row_count, .ns = start_ns},
         };
         send_event(engine, &progress);
-        const bool last = part_is_last(engine, i);
-        request->engine.position += engine->parts[i].row_count;
-        if (last)
-            send_first(engine, place, rows, row++);
+        part_request(engine, i)->engine.position += engine->parts[i].row_count;
     }
+    const uint32_t count = remove_parts(engine, false, places);
+    for (uint32_t row = 0; row < count; row++)
+        send_first(engine, places[row], rows, row);
 }
 
-/* Takes the finished parts, or all of them, off the queue. Candidates ascend, so from the end. */
-static void remove_parts(struct prefill_engine *engine, bool all)
+static void fail_parts(struct prefill_engine *engine, enum status status, const char *text)
 {
-    for (uint32_t i = engine->part_count; i-- > 0;) {
-        const struct prefill_request *request = part_request(engine, i);
-        if (all || request->engine.position == request->job.given_count)
-            queue_remove(engine, engine->parts[i].candidate);
-    }
-    engine->part_count = 0;
+    uint32_t places[CHUNK_SEQUENCES_MAX];
+    LOG_ERROR("a chunk of %" PRIu32 " prompts failed: %s", engine->part_count, text);
+    const uint32_t count = remove_parts(engine, true, places);
+    for (uint32_t i = 0; i < count; i++)
+        send_failed(engine, places[i], status, text);
 }
 
 static void run_chunk(struct prefill_engine *engine)
@@ -225,10 +240,7 @@ static void run_chunk(struct prefill_engine *engine)
     const enum status status = worker_forward(worker, engine->sequences, engine->part_count,
                                               best_only, &hooks, &rows, &error);
     if (status != STATUS_OK) {
-        LOG_ERROR("a chunk of %" PRIu32 " prompts failed: %s", engine->part_count, error.text);
-        for (uint32_t i = 0; i < engine->part_count; i++)
-            send_failed(engine, engine->queue[engine->parts[i].candidate], status, error.text);
-        remove_parts(engine, true);
+        fail_parts(engine, status, error.text);
         engine_port_ring(engine->port);
         return;
     }
@@ -237,7 +249,6 @@ static void run_chunk(struct prefill_engine *engine)
     for (uint32_t i = 0; i < engine->part_count; i++)
         done.work.rows += engine->parts[i].row_count;
     finish_parts(engine, start_ns, &rows);
-    remove_parts(engine, false);
     send_event(engine, &done);
     engine_port_ring(engine->port);
 }
