@@ -84,6 +84,7 @@ struct handoff_peer_totals {
     char node[65];
     const char *state;  /* static */
     uint32_t open;      /* hand-offs now */
+    uint32_t offences;  /* messages that had no business to come, since they met */
     uint64_t in_flight; /* bytes sent and not yet over */
     uint64_t bytes, done, failed;
 };

@@ -11,6 +11,7 @@
  * only ever told from `work`, never inside its own call. Strips wait in bitmaps sized at creation;
  * one data message at a time is sent for each hand-off in turn, so that a long prompt does not
  * starve a short one. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@
 
 static void take_grant(struct handoff_out *out, const struct msg_grant *grant);
 static void take_landed(struct handoff_out *out);
+static void cross_grant(struct handoff_out *out, const struct msg_grant *grant);
+static void cross_landed(struct handoff_out *out);
 
 /* What a state waits for and what it takes; a message that its row does not take is an offence. */
 static const struct out_row {
@@ -34,7 +37,7 @@ static const struct out_row {
     [OUT_OFFERED] = {"offered", WAIT_PROGRESS, take_grant, NULL},
     [OUT_SENDING] = {"sending", WAIT_PROGRESS, take_grant, NULL},
     [OUT_FINISHING] = {"finishing", WAIT_PROGRESS, NULL, take_landed},
-    [OUT_ENDED] = {"ended", WAIT_QUARANTINE, NULL, NULL},
+    [OUT_ENDED] = {"ended", WAIT_QUARANTINE, cross_grant, cross_landed},
 };
 
 static void out_enter(struct handoff_out *out, enum out_state state)
@@ -259,6 +262,18 @@ static void take_landed(struct handoff_out *out)
 {
     out->stats.landed_ns = loop_now_ns(out->sender->loop);
     out_end(out, STATUS_OK, "");
+}
+
+/* It was on its way when this side gave up, and has met the abort. */
+static void cross_grant(struct handoff_out *out, const struct msg_grant *grant)
+{
+    (void)grant;
+    LOG_DEBUG("hand-off %016" PRIx64 " has ended, its grant is late", out->target.handoff);
+}
+
+static void cross_landed(struct handoff_out *out)
+{
+    LOG_DEBUG("hand-off %016" PRIx64 " has ended, but its pages have landed", out->target.handoff);
 }
 
 static struct handoff_out *out_find(struct handoff_sender *sender, const struct peer *peer,

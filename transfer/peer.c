@@ -488,6 +488,7 @@ uint32_t peers_totals(const struct peers *peers, struct handoff_peer_totals *out
         out[count] = (struct handoff_peer_totals){
             .state = peer_state_name(peer->state),
             .open = peer->users,
+            .offences = peer->offences,
             .in_flight = peer->bytes_in_flight,
             .bytes = peer->bytes,
             .done = peer->done,

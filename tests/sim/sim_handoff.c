@@ -83,6 +83,7 @@ struct world {
     uint32_t job_count, boots;
     uint64_t heals_ns;
     uint64_t landed, failed, trace;
+    bool honest; /* the network delivers what was sent, once and whole */
 };
 
 static uint64_t current_seed;
@@ -452,10 +453,12 @@ static void act(struct world *world)
     if (world->job_count > 0)
         job = &world->jobs[random_below(&world->random, world->job_count)];
     const uint64_t what = random_below(&world->random, 500);
+    /* With nothing else going wrong, much is given up in the middle. */
+    const uint64_t cancels = world->honest ? 386 : 486;
     resume_nodes(world, false);
     if (what < 60) {
         job_start(world);
-    } else if (what < 486 && job) {
+    } else if (what < cancels && job) {
         for (uint32_t i = 0; i < world->job_count; i++)
             if (random_below(&world->random, 2) == 0)
                 job_step(&world->jobs[i]);
@@ -511,6 +514,19 @@ static void run_until(struct world *world, uint64_t end_ns)
     cr_assert_fail("seed %llu: time does not pass any more", (unsigned long long)current_seed);
 }
 
+/* Messages that cross on their way are nobody's fault. */
+static void expect_no_offence(const struct world *world)
+{
+    enum { MOST = 8 };
+    struct handoff_peer_totals peers[(1 + PREFILLS) * MOST];
+    uint32_t count = handoff_receiver_peers(world->receiver, peers, MOST);
+    for (uint32_t i = 0; i < PREFILLS; i++)
+        count += handoff_sender_peers(world->senders[i], peers + count, MOST);
+    for (uint32_t i = 0; i < count; i++)
+        cr_assert_eq(peers[i].offences, 0u, "seed %llu: %s is said to have broken the protocol",
+                     (unsigned long long)current_seed, peers[i].node);
+}
+
 static bool is_settled(const struct world *world)
 {
     struct handoff_totals totals;
@@ -526,10 +542,11 @@ static bool is_settled(const struct world *world)
 static void draw_odds(struct world *world)
 {
     const uint32_t level = (uint32_t)random_below(&world->random, 4);
+    world->honest = level == 0;
     const struct sim_odds odds = {
         .drop = level == 0 ? 0 : (uint32_t)random_below(&world->random, 60),
         .repeat = level == 0 ? 0 : (uint32_t)random_below(&world->random, 60),
-        .corrupt = (uint32_t)random_below(&world->random, 40),
+        .corrupt = level == 0 ? 0 : (uint32_t)random_below(&world->random, 40),
         .cut = level < 2 ? 0 : (uint32_t)random_below(&world->random, 10),
         .delay_us = 1 + (uint32_t)random_below(&world->random, 3000),
         .in_order = level < 3,
@@ -618,6 +635,8 @@ static struct outcome play(uint64_t seed)
         act(&world);
         run_loops(&world);
         run_until(&world, sim_now_ns + random_below(&world.random, 60) * NS_PER_MS);
+        if (world.honest)
+            expect_no_offence(&world);
     }
     heal(&world);
     run_until(&world, sim_now_ns + (uint64_t)SETTLE_MS * NS_PER_MS);
@@ -668,7 +687,7 @@ Test(sim_handoff, survives_every_seed)
     /* Not for nothing: hand-offs landed, failed, and were damaged. */
     cr_assert_gt(sum.landed, 3 * seeds);
     cr_assert_gt(sum.failed, 3 * seeds);
-    cr_assert_gt(sum.corrupted, seeds / 4);
+    cr_assert_gt(sum.corrupted, seeds / 5);
     cr_assert_gt(sum.faults, 0u);
 }
 

@@ -9,6 +9,7 @@
 #include "tests/transfer/every_mover.h"
 #include "tests/transfer/handoff_fixture.h"
 #include "transfer/handoff_internal.h"
+#include "transfer/handoff_send_internal.h"
 #include "transfer/wire.h"
 
 #define EVERY_MOVER(name) EVERY_MOVER_OF(handoff_hostile, name)
@@ -707,6 +708,33 @@ EVERY_MOVER(landed_too_early_does_not_end_it)
     TURN_UNTIL(hostile.fix.loop, hostile.stranger.acks == 1);
     say(&hostile.stranger, MESSAGE_ID_ABORT, &abort); /* again: answered again */
     TURN_UNTIL(hostile.fix.loop, hostile.stranger.acks == 2);
+    victim_end(&hostile);
+}
+
+/* What was on its way when this side gave up is nobody's fault, however often that happens. The
+ * send that keeps the hand-off known is one of this test's making. */
+EVERY_MOVER(messages_that_cross_an_abort_are_no_offence)
+{
+    static const uint32_t slots[5] = {1, 2, 3, 4, 5};
+    struct hostile hostile;
+    victim_init(&hostile, ops);
+    struct handoff_out *out = hostile.job->out;
+    out->sends++;
+    handoff_send_abort(out, STATUS_CANCELED, "the client is gone");
+    const struct msg_grant grant = {.handoff = 99, .slots = {slots, 5}, .generations = {slots, 5}};
+    const struct msg_landed landed = {.handoff = 99};
+    for (uint32_t i = 0; i < PEER_OFFENCES_MAX; i++) {
+        say(&hostile.stranger, MESSAGE_ID_GRANT, &grant);
+        say(&hostile.stranger, MESSAGE_ID_LANDED, &landed);
+    }
+    TURN_UNTIL(hostile.fix.loop, hostile.stranger.aborts == 1);
+    turn_for(hostile.fix.loop, 30);
+    cr_assert_eq(hostile.stranger.closed, 0u);
+    cr_assert_not(hostile.job->ended);
+    out->sends--;
+    loop_task_schedule(out->sender->work);
+    TURN_UNTIL(hostile.fix.loop, hostile.job->ended);
+    cr_assert_eq(hostile.job->ended_status, STATUS_CANCELED);
     victim_end(&hostile);
 }
 
