@@ -16,7 +16,7 @@ REQUESTS = 10000 if LONG else 800
 CONCURRENCY = 64
 CANCELED_OF_TEN = 1
 PROMPTS = ("", "a", "the baton " * 6 + "goes", "x" * 64, "hand it on, " * 15, "relay " * 40)
-ANSWERS = (1, 2, 7, 30, 60)
+ANSWERS = (1, 2, 7, 60, 200)
 # What the allocators of that many threads and connections may still be short of once all kinds of
 # requests have been seen.
 GROWTH_BYTES = 8 << 20
@@ -33,10 +33,16 @@ def descriptors(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-class Soak(unittest.TestCase):
+class SoakCases:
+    """More sequences than places in a step, and little more pages than one longest sequence takes:
+    what runs has to give way to what came before it."""
+
+    layout = {}
+    options = ("--max-batch", "16", "--kv-memory", "2M")
+
     def setUp(self):
-        # More sequences than places in a step, and a pool that does not hold them all.
-        self.cluster = Cluster(prefill=1, decode=2, options=("--max-batch", "16"))
+        self.cluster = Cluster(options=self.options, env={"BATON_PAGE_TOKENS": "16"},
+                               **self.layout)
         self.addCleanup(self.cluster.close)
         self.client = self.cluster.client
         self.answers = {}
@@ -89,7 +95,7 @@ class Soak(unittest.TestCase):
     def wait_whole(self):
         def whole():
             workers = self.cluster.workers()
-            return len(workers) == 3 and all(
+            return len(workers) == self.workers and all(
                 worker["pages_free"] == worker["pages_total"] and worker["pages_handoff"] == 0 and
                 worker["running"] == worker["waiting"] == 0 for worker in workers)
         wait_for(whole, "all workers to be idle and their pages free")
@@ -114,6 +120,15 @@ class Soak(unittest.TestCase):
         self.assertGreater(done, REQUESTS * 8 // 10)
         self.assertEqual(self.client.metric("baton_requests_inflight"), 0)
         self.assertEqual(self.client.metric("baton_handoffs_open"), 0)
+        self.assertGreater(self.client.metric("baton_preemptions_total"), 0)
+
+
+class Apart(SoakCases, unittest.TestCase):
+    layout, workers = {"prefill": 1, "decode": 2}, 3
+
+
+class InOneNode(SoakCases, unittest.TestCase):
+    layout, workers = {"prefill": 0, "decode": 1}, 1
 
 
 if __name__ == "__main__":
