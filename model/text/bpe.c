@@ -19,6 +19,9 @@ struct bpe {
     size_t slot_mask;
     uint32_t rank_next;
     size_t room;
+    bpe_find find; /* NULL: merges are in the table */
+    const void *find_arg;
+    uint32_t longest;
 };
 
 /* A token of the piece. Symbols stand in the order of the text; merging removes the right one. */
@@ -27,6 +30,7 @@ struct bpe_symbol {
     int32_t merged;          /* what this and the next one become */
     uint32_t previous, next; /* index, NO_RANK at the ends */
     uint32_t rank;           /* of the pair (this, next); NO_RANK: no merge, or removed */
+    uint32_t at, bytes;      /* its text in the piece */
 };
 
 struct bpe *bpe_create(size_t merge_count)
@@ -42,6 +46,14 @@ struct bpe *bpe_create(size_t merge_count)
         bpe->slots[i].left = -1;
     bpe->slot_mask = slots - 1;
     bpe->room = merge_count;
+    return bpe;
+}
+
+struct bpe *bpe_create_by_text(bpe_find find, const void *arg, uint32_t longest)
+{
+    struct bpe *bpe = calloc(1, sizeof *bpe);
+    CHECK(bpe != NULL);
+    *bpe = (struct bpe){.find = find, .find_arg = arg, .longest = longest};
     return bpe;
 }
 
@@ -139,61 +151,88 @@ static void scratch_reserve(struct bpe_scratch *scratch, size_t symbols)
     scratch->symbol_capacity = capacity;
 }
 
-static void pair_rank(const struct bpe *bpe, struct bpe_symbol *symbols, uint32_t at)
+static void pair_rank_by_text(const struct bpe *bpe, struct bpe_symbol *symbol,
+                              const struct bpe_symbol *next, const char *piece)
+{
+    const uint32_t bytes = symbol->bytes + next->bytes;
+    if (bytes > bpe->longest)
+        return;
+    uint32_t rank;
+    symbol->merged = bpe->find(bpe->find_arg, piece + symbol->at, bytes, &rank);
+    if (symbol->merged >= 0)
+        symbol->rank = rank;
+}
+
+static void pair_rank(const struct bpe *bpe, struct bpe_symbol *symbols, uint32_t at,
+                      const char *piece)
 {
     struct bpe_symbol *symbol = &symbols[at];
     symbol->rank = NO_RANK;
     if (symbol->next == NO_RANK)
         return;
-    const struct merge *merge = merge_slot(bpe, symbol->id, symbols[symbol->next].id);
+    const struct bpe_symbol *next = &symbols[symbol->next];
+    if (bpe->find != NULL) {
+        pair_rank_by_text(bpe, symbol, next, piece);
+        return;
+    }
+    const struct merge *merge = merge_slot(bpe, symbol->id, next->id);
     if (merge->left >= 0) {
         symbol->rank = merge->rank;
         symbol->merged = merge->merged;
     }
 }
 
-/* The bytes as symbols, their pairs as a heap. Returns how many symbols there are. */
-static uint32_t symbols_begin(const struct bpe *bpe, const int32_t byte_ids[256], const char *piece,
-                              size_t bytes, struct bpe_scratch *scratch)
+void bpe_begin(struct bpe_scratch *scratch, size_t symbols_max)
 {
-    scratch_reserve(scratch, bytes);
+    CHECK(symbols_max < NO_RANK);
+    scratch_reserve(scratch, symbols_max);
+    scratch->symbol_count = 0;
+}
+
+void bpe_symbol_add(struct bpe_scratch *scratch, int32_t id, size_t at, size_t bytes)
+{
+    const uint32_t count = scratch->symbol_count++;
+    DCHECK(count < scratch->symbol_capacity);
+    scratch->symbols[count] = (struct bpe_symbol){.id = id,
+                                                  .merged = -1,
+                                                  .previous = count - 1,
+                                                  .next = count + 1,
+                                                  .rank = NO_RANK,
+                                                  .at = (uint32_t)at,
+                                                  .bytes = (uint32_t)bytes};
+}
+
+/* Links the symbols and puts their pairs into the heap. */
+static void pairs_begin(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece)
+{
     struct bpe_symbol *symbols = scratch->symbols;
-    uint32_t count = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        const int32_t id = byte_ids[(uint8_t)piece[i]];
-        if (id < 0)
-            continue;
-        symbols[count] = (struct bpe_symbol){id, -1, count - 1, count + 1, NO_RANK};
-        count++;
-    }
-    if (count == 0)
-        return 0;
+    const uint32_t count = scratch->symbol_count;
     symbols[0].previous = NO_RANK;
     symbols[count - 1].next = NO_RANK;
     scratch->heap_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        pair_rank(bpe, symbols, i);
+        pair_rank(bpe, symbols, i, piece);
         if (symbols[i].rank != NO_RANK)
             scratch->heap[scratch->heap_count++] = heap_entry(symbols[i].rank, i);
     }
     for (size_t i = scratch->heap_count / 2; i-- > 0;)
         heap_sink(scratch, i);
-    return count;
 }
 
-static void pair_update(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t at)
+static void pair_update(const struct bpe *bpe, struct bpe_scratch *scratch, uint32_t at,
+                        const char *piece)
 {
-    pair_rank(bpe, scratch->symbols, at);
+    pair_rank(bpe, scratch->symbols, at, piece);
     if (scratch->symbols[at].rank != NO_RANK)
         heap_push(scratch, heap_entry(scratch->symbols[at].rank, at));
 }
 
-void bpe_encode(const struct bpe *bpe, const int32_t byte_ids[256], const char *piece, size_t bytes,
-                struct bpe_scratch *scratch, struct token_list *out)
+void bpe_merge(const struct bpe *bpe, struct bpe_scratch *scratch, const char *piece,
+               bpe_token on_token, void *arg)
 {
-    CHECK(bytes < NO_RANK);
-    if (symbols_begin(bpe, byte_ids, piece, bytes, scratch) == 0)
+    if (scratch->symbol_count == 0)
         return;
+    pairs_begin(bpe, scratch, piece);
     struct bpe_symbol *symbols = scratch->symbols;
     while (scratch->heap_count > 0) {
         const uint64_t entry = heap_pop(scratch);
@@ -204,14 +243,15 @@ void bpe_encode(const struct bpe *bpe, const int32_t byte_ids[256], const char *
             continue;
         struct bpe_symbol *right = &symbols[symbol->next];
         symbol->id = symbol->merged;
+        symbol->bytes += right->bytes;
         symbol->next = right->next;
         right->rank = NO_RANK;
         if (symbol->next != NO_RANK)
             symbols[symbol->next].previous = at;
-        pair_update(bpe, scratch, at);
+        pair_update(bpe, scratch, at, piece);
         if (symbol->previous != NO_RANK)
-            pair_update(bpe, scratch, symbol->previous);
+            pair_update(bpe, scratch, symbol->previous, piece);
     }
     for (uint32_t at = 0; at != NO_RANK; at = symbols[at].next)
-        token_list_add(out, symbols[at].id);
+        on_token(arg, symbols[at].id, piece + symbols[at].at, symbols[at].bytes);
 }

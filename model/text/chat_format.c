@@ -84,29 +84,22 @@ static bool begins_with_bos(const char *template, size_t bytes)
     return open - template >= 2 && open[-1] == '{' && open[-2] == '{';
 }
 
-enum status chat_format_read(struct chat_format *chat, const struct vocabulary *vocabulary,
-                             const struct gguf *file, struct error *error)
+void chat_format_read(struct chat_format *chat, const struct vocabulary *vocabulary,
+                      const char *template, size_t bytes)
 {
-    struct gguf_string template = {0};
-    const enum status status = gguf_get_string(file, "tokenizer.chat_template", &template, error);
-    if (status != STATUS_NOT_FOUND)
-        TRY(status);
     chat->turn_start = vocabulary_find(vocabulary, turn_start, sizeof turn_start - 1);
     chat->turn_end = vocabulary_find(vocabulary, turn_end, sizeof turn_end - 1);
     const bool markers = chat->turn_start >= 0 && chat->turn_end >= 0;
-    const bool written =
-        template.bytes == 0 || (find(template.data, template.bytes, turn_start) != NULL &&
-                                find(template.data, template.bytes, turn_end) != NULL);
+    const bool written = bytes == 0 || (find(template, bytes, turn_start) != NULL &&
+                                        find(template, bytes, turn_end) != NULL);
     if (!markers || !written)
-        return STATUS_OK;
+        return;
     chat->kind = CHAT_CHATML;
-    if (template.bytes == 0)
-        return STATUS_OK;
-    chat->has_default_system =
-        default_system_find(template.data, template.bytes, &chat->default_system);
-    chat->bos_first = begins_with_bos(template.data, template.bytes);
-    chat->tool_as_user = find(template.data, template.bytes, "<tool_response>") != NULL;
-    return STATUS_OK;
+    if (bytes == 0)
+        return;
+    chat->has_default_system = default_system_find(template, bytes, &chat->default_system);
+    chat->bos_first = begins_with_bos(template, bytes);
+    chat->tool_as_user = find(template, bytes, "<tool_response>") != NULL;
 }
 
 /* Where a conversation goes: text for people, or ids. */
@@ -121,8 +114,9 @@ struct chat_sink {
 
 static enum status plain_flush(struct chat_sink *sink)
 {
-    const enum status status = text_encode(sink->text, sink->plain.data, sink->plain.size, false,
-                                           sink->max_tokens, sink->ids, sink->error);
+    /* Markers stand before everything. */
+    const enum status status = text_encode_inside(sink->text, sink->plain.data, sink->plain.size,
+                                                  sink->max_tokens, sink->ids, sink->error);
     buffer_clear(&sink->plain);
     return status;
 }

@@ -1,121 +1,39 @@
-/* The rules as regular expressions, run by PCRE2 (with its JIT where the system allows one).
- *
- * A set of rules is a list of patterns. Each cuts the pieces of the one before: its matches become
- * pieces, and so does what lies between them. */
-#define PCRE2_CODE_UNIT_WIDTH 8
+/* The stages, and running them one inside the other: a piece goes through all the later stages
+ * before the next one is cut. */
 #include "model/text/pretokenize.h"
 
-#include <pcre2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
-#include "model/text/unicode_classes_internal.h"
 
-enum { STAGES_MAX = 4, MATCH_LIMIT_BASE = 1000000, MATCH_LIMIT_PER_BYTE = 16 };
+enum { MARK_BYTES_MAX = 16 };
 
-#define LETTERS         "[" CLASS_LETTERS "]+"
-#define NUMBER          "[" CLASS_NUMBERS "]"
-#define SPACES          "[" CLASS_SPACES "]+"
-#define SPACES_BUT_LAST "[" CLASS_SPACES "]+(?![^" CLASS_SPACES "])" /* at the end of text: all */
-#define SYMBOLS         " ?[^" CLASS_SPACES CLASS_LETTERS CLASS_NUMBERS "]+"
+enum stage_kind { STAGE_PATTERN, STAGE_SPACES, STAGE_WORDS };
 
-#define GPT2_PATTERN                                                                               \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?" LETTERS "| ?" NUMBER "+|" SYMBOLS "|" SPACES_BUT_LAST "|" SPACES
-/* Llama 3 and Qwen2 differ in how many digits stand together. */
-#define CL100K_PATTERN(digits)                                                                     \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n" CLASS_LETTERS CLASS_NUMBERS "]?" LETTERS "|" digits    \
-    "|" SYMBOLS "[\\r\\n]*|[" CLASS_SPACES "]*[\\r\\n]+|" SPACES_BUT_LAST "|" SPACES
-
-struct rules {
-    const char *names; /* canonical first, then aliases, each followed by a space */
-    const char *patterns[STAGES_MAX];
-    bool normalizes, ignores_merges, adds_bos;
-};
-
-static const struct rules all_rules[] = {
-    {"smollm ", {"[" CLASS_NUMBERS CLASS_DIGITS_LATER "]", GPT2_PATTERN}, false, false, false},
-    {"gpt-2 gpt2 ", {GPT2_PATTERN}, false, false, false},
-    {"qwen2 deepseek-r1-qwen ", {CL100K_PATTERN(NUMBER)}, true, false, false},
-    {"llama-bpe llama3 llama-v3 ", {CL100K_PATTERN(NUMBER "{1,3}")}, false, true, true},
-    /* What converters write for a vocabulary they do not know. */
-    {"default ",
-     {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2_PATTERN, NUMBER "+", "[0-9][0-9][0-9]"},
-     false,
-     false,
-     false},
+struct stage {
+    enum stage_kind kind;
+    struct pattern *pattern;
+    enum pretokenize_cut cut;
+    bool invert;
+    enum pretokenize_prefix prefix;
+    bool split;
+    char mark[MARK_BYTES_MAX];
+    size_t mark_bytes;
 };
 
 struct pretokenizer {
-    const struct rules *rules;
-    char name[32];
-    pcre2_code *stages[STAGES_MAX];
+    struct stage stages[PRETOKENIZE_STAGES_MAX];
     size_t stage_count;
 };
 
-/* Position of the name among a row's names, NULL. */
-static const char *name_find(const char *names, const char *name, size_t bytes)
+struct pretokenizer *pretokenizer_create(void)
 {
-    for (const char *at = names; *at != '\0'; at = strchr(at, ' ') + 1)
-        if (strcspn(at, " ") == bytes && memcmp(at, name, bytes) == 0)
-            return at;
-    return NULL;
-}
-
-static enum status name_unknown(const char *name, size_t bytes, struct error *error)
-{
-    char known[128] = "";
-    for (size_t i = 0; i < ARRAY_COUNT(all_rules); i++) {
-        const size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s", all_rules[i].names);
-    }
-    const int shown = bytes < 40 ? (int)bytes : 40;
-    return error_set(error, STATUS_UNSUPPORTED,
-                     "the pre-tokenizer '%.*s' (tokenizer.ggml.pre) is not known, Baton has: %s",
-                     shown, name, known);
-}
-
-static enum status stage_compile(const char *pattern, pcre2_code **out, struct error *error)
-{
-    int code;
-    PCRE2_SIZE offset;
-    *out = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code,
-                         &offset, NULL);
-    if (*out == NULL)
-        return error_set(error, STATUS_INTERNAL,
-                         "the pre-tokenizer's pattern is wrong at %zu (PCRE2 error %d)", offset,
-                         code);
-    /* Where writable and executable memory is forbidden there is no JIT; pcre2_match interprets. */
-    (void)pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
-    return STATUS_OK;
-}
-
-enum status pretokenizer_create(const char *name, size_t name_bytes, struct pretokenizer **out,
-                                struct error *error)
-{
-    const struct rules *rules = NULL;
-    for (size_t i = 0; i < ARRAY_COUNT(all_rules) && name_bytes > 0; i++)
-        if (name_find(all_rules[i].names, name, name_bytes) != NULL)
-            rules = &all_rules[i];
-    if (rules == NULL)
-        return name_unknown(name, name_bytes, error);
     struct pretokenizer *pretokenizer = calloc(1, sizeof *pretokenizer);
     CHECK(pretokenizer != NULL);
-    pretokenizer->rules = rules;
-    snprintf(pretokenizer->name, sizeof pretokenizer->name, "%.*s", (int)strcspn(rules->names, " "),
-             rules->names);
-    for (size_t i = 0; i < STAGES_MAX && rules->patterns[i] != NULL; i++) {
-        const enum status status =
-            stage_compile(rules->patterns[i], &pretokenizer->stages[i], error);
-        if (status != STATUS_OK) {
-            pretokenizer_destroy(pretokenizer);
-            return status;
-        }
-        pretokenizer->stage_count++;
-    }
-    *out = pretokenizer;
-    return STATUS_OK;
+    return pretokenizer;
 }
 
 void pretokenizer_destroy(struct pretokenizer *pretokenizer)
@@ -123,108 +41,289 @@ void pretokenizer_destroy(struct pretokenizer *pretokenizer)
     if (pretokenizer == NULL)
         return;
     for (size_t i = 0; i < pretokenizer->stage_count; i++)
-        pcre2_code_free(pretokenizer->stages[i]);
+        pattern_destroy(pretokenizer->stages[i].pattern);
     free(pretokenizer);
 }
 
-const char *pretokenizer_name(const struct pretokenizer *pretokenizer)
+static enum status stage_add(struct pretokenizer *pretokenizer, const struct stage *stage,
+                             struct error *error)
 {
-    return pretokenizer->name;
+    if (pretokenizer->stage_count == PRETOKENIZE_STAGES_MAX)
+        return error_set(error, STATUS_LIMIT, "the pre-tokenizer has more than %d steps, the limit",
+                         PRETOKENIZE_STAGES_MAX);
+    pretokenizer->stages[pretokenizer->stage_count++] = *stage;
+    return STATUS_OK;
 }
 
-bool pretokenizer_normalizes(const struct pretokenizer *pretokenizer)
+enum status pretokenizer_add_pattern(struct pretokenizer *pretokenizer, struct pattern *pattern,
+                                     enum pretokenize_cut cut, bool invert, struct error *error)
 {
-    return pretokenizer->rules->normalizes;
+    const struct stage stage = {
+        .kind = STAGE_PATTERN, .pattern = pattern, .cut = cut, .invert = invert};
+    const enum status status = stage_add(pretokenizer, &stage, error);
+    if (status != STATUS_OK)
+        pattern_destroy(pattern);
+    return status;
 }
 
-bool pretokenizer_ignores_merges(const struct pretokenizer *pretokenizer)
+static enum status mark_set(struct stage *stage, const char *mark, size_t bytes,
+                            struct error *error)
 {
-    return pretokenizer->rules->ignores_merges;
+    if (bytes == 0 || bytes > MARK_BYTES_MAX)
+        return error_set(error, STATUS_UNSUPPORTED,
+                         "the character for spaces has %zu bytes, the limits are 1 and %d", bytes,
+                         MARK_BYTES_MAX);
+    memcpy(stage->mark, mark, bytes);
+    stage->mark_bytes = bytes;
+    return STATUS_OK;
 }
 
-bool pretokenizer_adds_bos(const struct pretokenizer *pretokenizer)
+enum status pretokenizer_add_spaces(struct pretokenizer *pretokenizer, const char *mark,
+                                    size_t bytes, enum pretokenize_prefix prefix, bool split,
+                                    struct error *error)
 {
-    return pretokenizer->rules->adds_bos;
+    struct stage stage = {.kind = STAGE_SPACES, .prefix = prefix, .split = split};
+    TRY(mark_set(&stage, mark, bytes, error));
+    return stage_add(pretokenizer, &stage, error);
 }
 
-/* One call of pretokenize. */
+enum status pretokenizer_add_space_prefix(struct pretokenizer *pretokenizer, struct error *error)
+{
+    return pretokenizer_add_spaces(pretokenizer, " ", 1, PREFIX_ALWAYS, false, error);
+}
+
+enum status pretokenizer_add_words(struct pretokenizer *pretokenizer, const char *mark,
+                                   size_t bytes, struct error *error)
+{
+    struct stage stage = {.kind = STAGE_WORDS};
+    TRY(mark_set(&stage, mark, bytes, error));
+    return stage_add(pretokenizer, &stage, error);
+}
+
+struct span {
+    size_t start, end;
+    bool match;
+};
+
+struct spans {
+    struct span *items;
+    size_t count, capacity;
+};
+
+/* One call of pretokenize. Each stage has its own buffers: the stage inside it runs meanwhile. */
 struct run {
     const struct pretokenizer *pretokenizer;
-    pcre2_match_data *match;
-    pcre2_match_context *context;
+    struct pattern_scratch *scratch;
+    struct buffer marked[PRETOKENIZE_STAGES_MAX];
+    struct spans spans[PRETOKENIZE_STAGES_MAX];
     pretokenize_piece on_piece;
     void *arg;
+    bool continues;
     struct error *error;
 };
 
-static enum status stage_run(struct run *run, size_t stage, const char *text, size_t bytes);
+static enum status stage_run(struct run *run, size_t stage, const char *text, size_t bytes,
+                             bool first);
 
-static enum status piece_pass(struct run *run, size_t stage, const char *piece, size_t bytes)
+static enum status piece_pass(struct run *run, size_t stage, const char *piece, size_t bytes,
+                              bool first)
 {
     if (bytes == 0)
         return STATUS_OK;
     if (stage == run->pretokenizer->stage_count)
         return run->on_piece(run->arg, piece, bytes);
-    return stage_run(run, stage, piece, bytes);
+    return stage_run(run, stage, piece, bytes, first);
 }
 
-static enum status match_fail(const struct run *run, int code, size_t bytes)
+/* Matches and what lies between them, each a piece: without a list of them. */
+static enum status isolate(struct run *run, size_t stage, const char *text, size_t bytes,
+                           bool first)
 {
-    const bool limit = code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_HEAPLIMIT ||
-                       code == PCRE2_ERROR_DEPTHLIMIT;
-    return error_set(run->error, limit ? STATUS_LIMIT : STATUS_INTERNAL,
-                     "cutting a text of %zu bytes into pieces %s (PCRE2 error %d)", bytes,
-                     limit ? "took too many steps" : "failed", code);
-}
-
-/* The next match at or after `at`; 0 when there is none. */
-static int match_next(const struct run *run, const pcre2_code *code, const char *text, size_t bytes,
-                      size_t at)
-{
-    const PCRE2_SPTR subject = (PCRE2_SPTR)text;
-    int found = pcre2_match(code, subject, bytes, at, PCRE2_NO_UTF_CHECK, run->match, run->context);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) // the interpreter has its stack on the heap
-        found = pcre2_match(code, subject, bytes, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, run->match,
-                            run->context);
-    return found == PCRE2_ERROR_NOMATCH ? 0 : found;
-}
-
-static enum status stage_run(struct run *run, size_t stage, const char *text, size_t bytes)
-{
-    const pcre2_code *code = run->pretokenizer->stages[stage];
-    size_t at = 0;
-    while (at < bytes) {
-        const int found = match_next(run, code, text, bytes, at);
-        if (found < 0)
-            return match_fail(run, found, bytes);
-        if (found == 0)
+    const struct pattern *pattern = run->pretokenizer->stages[stage].pattern;
+    size_t done = 0;
+    for (size_t at = 0; at < bytes;) {
+        bool found;
+        size_t start;
+        size_t end;
+        TRY(pattern_find(pattern, run->scratch, text, bytes, at, &found, &start, &end, run->error));
+        if (!found)
             break;
-        const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(run->match);
-        const size_t start = ends[0];
-        const size_t end = ends[1];
-        CHECK(start >= at && end > start && end <= bytes); // no pattern matches nothing
-        TRY(piece_pass(run, stage + 1, text + at, start - at));
-        TRY(piece_pass(run, stage + 1, text + start, end - start));
-        at = end;
+        TRY(piece_pass(run, stage + 1, text + done, start - done, first && done == 0));
+        TRY(piece_pass(run, stage + 1, text + start, end - start, first && start == 0));
+        done = end;
+        at = pattern_resume(text, bytes, start, end);
     }
-    return piece_pass(run, stage + 1, text + at, bytes - at);
+    return piece_pass(run, stage + 1, text + done, bytes - done, first && done == 0);
 }
 
-enum status pretokenize(const struct pretokenizer *pretokenizer, const char *text, size_t bytes,
-                        pretokenize_piece on_piece, void *arg, struct error *error)
+static void span_add(struct spans *spans, size_t start, size_t end, bool match)
+{
+    if (spans->count == spans->capacity) {
+        spans->capacity = spans->capacity * 2 + 64;
+        spans->items = realloc(spans->items, spans->capacity * sizeof *spans->items);
+        CHECK(spans->items != NULL);
+    }
+    spans->items[spans->count++] = (struct span){start, end, match};
+}
+
+/* The whole text as spans that match and spans that do not. */
+static enum status spans_find(struct run *run, const struct stage *stage, struct spans *spans,
+                              const char *text, size_t bytes)
+{
+    size_t done = 0;
+    spans->count = 0;
+    for (size_t at = 0; at < bytes;) {
+        bool found;
+        size_t start;
+        size_t end;
+        TRY(pattern_find(stage->pattern, run->scratch, text, bytes, at, &found, &start, &end,
+                         run->error));
+        if (!found)
+            break;
+        if (start > done)
+            span_add(spans, done, start, stage->invert);
+        span_add(spans, start, end, !stage->invert);
+        done = end;
+        at = pattern_resume(text, bytes, start, end);
+    }
+    if (done < bytes)
+        span_add(spans, done, bytes, stage->invert);
+    return STATUS_OK;
+}
+
+/* Whether span i is one piece with the one before it. */
+static bool joins(enum pretokenize_cut cut, const struct spans *spans, size_t i)
+{
+    const bool match = spans->items[i].match;
+    const bool match_before = spans->items[i - 1].match;
+    switch (cut) {
+    case CUT_MERGED_WITH_PREVIOUS:
+        return match && !match_before;
+    case CUT_MERGED_WITH_NEXT:
+        return match_before && !match;
+    case CUT_CONTIGUOUS:
+        return match == match_before;
+    case CUT_ISOLATED:
+    case CUT_REMOVED:
+        break;
+    }
+    return false;
+}
+
+static enum status cut_run(struct run *run, size_t index, const char *text, size_t bytes,
+                           bool first)
+{
+    const struct stage *stage = &run->pretokenizer->stages[index];
+    struct spans *spans = &run->spans[index];
+    TRY(spans_find(run, stage, spans, text, bytes));
+    for (size_t i = 0; i < spans->count;) {
+        const size_t begin = i;
+        do
+            i++;
+        while (i < spans->count && joins(stage->cut, spans, i));
+        if (stage->cut == CUT_REMOVED && spans->items[begin].match)
+            continue;
+        const size_t start = spans->items[begin].start;
+        TRY(piece_pass(run, index + 1, text + start, spans->items[i - 1].end - start,
+                       first && start == 0));
+    }
+    return STATUS_OK;
+}
+
+static bool mark_at(const struct stage *stage, const char *text, size_t bytes, size_t at)
+{
+    return bytes - at >= stage->mark_bytes &&
+           memcmp(text + at, stage->mark, stage->mark_bytes) == 0;
+}
+
+/* Cuts before every mark, or only before those that follow something else. */
+static enum status marks_cut(struct run *run, size_t index, const char *text, size_t bytes,
+                             bool every, bool first)
+{
+    const struct stage *stage = &run->pretokenizer->stages[index];
+    size_t start = 0;
+    bool after_mark = false;
+    for (size_t at = 0; at < bytes;) {
+        const char *next = memchr(text + at, stage->mark[0], bytes - at);
+        if (next == NULL)
+            break;
+        if (next != text + at) {
+            after_mark = false;
+            at = (size_t)(next - text);
+        }
+        if (!mark_at(stage, text, bytes, at)) {
+            after_mark = false;
+            at++;
+            continue;
+        }
+        if (at > start && (every || !after_mark)) {
+            TRY(piece_pass(run, index + 1, text + start, at - start, first && start == 0));
+            start = at;
+        }
+        after_mark = true;
+        at += stage->mark_bytes;
+    }
+    return piece_pass(run, index + 1, text + start, bytes - start, first && start == 0);
+}
+
+static enum status spaces_run(struct run *run, size_t index, const char *text, size_t bytes,
+                              bool first)
+{
+    const struct stage *stage = &run->pretokenizer->stages[index];
+    struct buffer *marked = &run->marked[index];
+    buffer_clear(marked);
+    for (size_t at = 0; at < bytes;) {
+        const char *space = memchr(text + at, ' ', bytes - at);
+        const size_t end = space != NULL ? (size_t)(space - text) : bytes;
+        buffer_add(marked, text + at, end - at);
+        if (space != NULL)
+            buffer_add(marked, stage->mark, stage->mark_bytes);
+        at = end + 1;
+    }
+    const bool prefixed =
+        stage->prefix == PREFIX_ALWAYS || (stage->prefix == PREFIX_FIRST && first);
+    if (prefixed && !run->continues && !mark_at(stage, marked->data, marked->size, 0)) {
+        buffer_add(marked, stage->mark, stage->mark_bytes); // for its room
+        memmove(marked->data + stage->mark_bytes, marked->data, marked->size - stage->mark_bytes);
+        memcpy(marked->data, stage->mark, stage->mark_bytes);
+    }
+    if (stage->split)
+        return marks_cut(run, index, marked->data, marked->size, true, first);
+    return piece_pass(run, index + 1, marked->data, marked->size, first);
+}
+
+static enum status stage_run(struct run *run, size_t index, const char *text, size_t bytes,
+                             bool first)
+{
+    const struct stage *stage = &run->pretokenizer->stages[index];
+    switch (stage->kind) {
+    case STAGE_PATTERN:
+        if (stage->cut == CUT_ISOLATED)
+            return isolate(run, index, text, bytes, first);
+        return cut_run(run, index, text, bytes, first);
+    case STAGE_SPACES:
+        return spaces_run(run, index, text, bytes, first);
+    case STAGE_WORDS:
+        return marks_cut(run, index, text, bytes, false, first);
+    }
+    return STATUS_INTERNAL;
+}
+
+enum status pretokenize(const struct pretokenizer *pretokenizer,
+                        const struct pretokenize_input *input, pretokenize_piece on_piece,
+                        void *arg, struct error *error)
 {
     struct run run = {.pretokenizer = pretokenizer,
-                      .match = pcre2_match_data_create(1, NULL),
-                      .context = pcre2_match_context_create(NULL),
+                      .scratch = pattern_scratch_create(),
                       .on_piece = on_piece,
                       .arg = arg,
+                      .continues = input->continues,
                       .error = error};
-    CHECK(run.match != NULL && run.context != NULL);
-    /* A run of spaces is walked back once, so the work of one match is linear in the text. */
-    const size_t limit = MATCH_LIMIT_BASE + bytes * MATCH_LIMIT_PER_BYTE;
-    pcre2_set_match_limit(run.context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
-    const enum status status = piece_pass(&run, 0, text, bytes);
-    pcre2_match_context_free(run.context);
-    pcre2_match_data_free(run.match);
+    const enum status status = piece_pass(&run, 0, input->text, input->bytes, input->first);
+    for (size_t i = 0; i < pretokenizer->stage_count; i++) {
+        buffer_free(&run.marked[i]);
+        free(run.spans[i].items);
+    }
+    pattern_scratch_destroy(run.scratch);
     return status;
 }

@@ -63,13 +63,21 @@ int32_t text_token_find(const struct text *text, const char *bytes, size_t count
 struct text_stream {
     const struct text *text;
     bool skip_special;
+    bool raw;             /* bytes go out as they are, characters or not */
+    bool at_start;        /* nothing has come out of a whole text yet */
+    uint32_t strip_count; /* marks that still go where a whole text begins */
     uint8_t held[4];
     uint8_t held_count;
 };
+/* For what follows a prompt. */
 void text_stream_init(struct text_stream *stream, const struct text *text, bool skip_special);
+/* For a text from its beginning: a space that the tokenizer put in front of it goes again. */
+void text_stream_init_whole(struct text_stream *stream, const struct text *text, bool skip_special);
 void text_stream_push(struct text_stream *stream, int32_t id, struct buffer *out);
 /* What is still held comes out as U+FFFD. */
 void text_stream_finish(struct text_stream *stream, struct buffer *out);
+/* Appends the bytes of a whole text, also those that are no characters. */
+void text_decode(const struct text *text, const int32_t *ids, size_t count, struct buffer *out);
 
 /* Chat. One message; neither string is terminated. */
 struct chat_message {

@@ -9,6 +9,13 @@ void text_stream_init(struct text_stream *stream, const struct text *text, bool 
     *stream = (struct text_stream){.text = text, .skip_special = skip_special};
 }
 
+void text_stream_init_whole(struct text_stream *stream, const struct text *text, bool skip_special)
+{
+    text_stream_init(stream, text, skip_special);
+    stream->at_start = true;
+    stream->strip_count = (uint32_t)decoder_start(text->decoder)->strip_count;
+}
+
 /* Bytes of the malformed beginning at p: all that could have begun a character, at least one. They
  * become one U+FFFD, as the Unicode standard recommends and the reference does. */
 static size_t malformed_bytes(const uint8_t *p, size_t bytes)
@@ -39,14 +46,58 @@ static void byte_push(struct text_stream *stream, uint8_t byte, struct buffer *o
     }
 }
 
+static void bytes_push(struct text_stream *stream, const char *bytes, size_t count,
+                       struct buffer *out)
+{
+    if (stream->raw) {
+        buffer_add(out, bytes, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        byte_push(stream, (uint8_t)bytes[i], out);
+}
+
+/* The first token of a whole text, where its marks are dropped. */
+static void bare_push(struct text_stream *stream, int32_t id, struct buffer *out)
+{
+    const struct decoder_start *start = decoder_start(stream->text->decoder);
+    size_t left;
+    const char *at = vocabulary_text(&stream->text->vocabulary, id, &left);
+    while (left > 0) {
+        const char *mark = memmem(at, left, start->mark, start->mark_bytes);
+        const size_t plain = mark != NULL ? (size_t)(mark - at) : left;
+        bytes_push(stream, at, plain, out);
+        const size_t taken = plain + (mark != NULL ? start->mark_bytes : 0);
+        at += taken;
+        left -= taken;
+    }
+}
+
 void text_stream_push(struct text_stream *stream, int32_t id, struct buffer *out)
 {
     if (stream->skip_special && text_token_special(stream->text, id))
         return;
+    const struct decoder_start *start = decoder_start(stream->text->decoder);
+    const bool first = stream->at_start;
+    stream->at_start = false;
+    if (first && start->first_token_bare) {
+        bare_push(stream, id, out);
+        return;
+    }
+    if (start->joined && !first)
+        bytes_push(stream, " ", 1, out);
     size_t count;
     const char *bytes = text_token_bytes(stream->text, id, &count);
-    for (size_t i = 0; i < count; i++)
-        byte_push(stream, (uint8_t)bytes[i], out);
+    while (stream->strip_count > 0 && count > 0) {
+        if (count < start->mark_bytes || memcmp(bytes, start->mark, start->mark_bytes) != 0) {
+            stream->strip_count = 0;
+            break;
+        }
+        stream->strip_count--;
+        bytes += start->mark_bytes;
+        count -= start->mark_bytes;
+    }
+    bytes_push(stream, bytes, count, out);
 }
 
 void text_stream_finish(struct text_stream *stream, struct buffer *out)
@@ -54,4 +105,13 @@ void text_stream_finish(struct text_stream *stream, struct buffer *out)
     if (stream->held_count > 0)
         buffer_add(out, replacement, sizeof replacement - 1);
     stream->held_count = 0;
+}
+
+void text_decode(const struct text *text, const int32_t *ids, size_t count, struct buffer *out)
+{
+    struct text_stream stream;
+    text_stream_init_whole(&stream, text, false);
+    stream.raw = true;
+    for (size_t i = 0; i < count; i++)
+        text_stream_push(&stream, ids[i], out);
 }

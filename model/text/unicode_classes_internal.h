@@ -1,7 +1,7 @@
-/* Letters and numbers for the patterns of pretokenize.c: PCRE2's own tables and what Unicode has
- * added since. PCRE2 10.42 knows Unicode 14, the reference tokenizers Unicode 16, and a letter that
- * one of them does not know is a symbol to it. ASCII stands in front because a class is searched in
- * its bitmap first. Private to model/text. */
+/* Letters and numbers for the patterns of pattern.c and pretokenize.c: PCRE2's own tables and what
+ * Unicode has added since. PCRE2 10.42 knows Unicode 14, the reference tokenizers Unicode 16, and a
+ * letter that one of them does not know is a symbol to it. ASCII stands in front because a class is
+ * searched in its bitmap first. Private to model/text. */
 #ifndef BATON_MODEL_TEXT_UNICODE_CLASSES_INTERNAL_H
 #define BATON_MODEL_TEXT_UNICODE_CLASSES_INTERNAL_H
 
@@ -27,5 +27,9 @@
 #define CLASS_SPACES                                                                               \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"    \
     "\\x{205f}\\x{3000}"
+
+/* Word characters and punctuation as the reference's steps define them. */
+#define CLASS_WORD        "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
+#define CLASS_PUNCTUATION "!-/:-@\\[-`{-~\\p{P}"
 
 #endif

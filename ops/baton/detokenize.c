@@ -14,8 +14,8 @@ struct options {
 };
 
 static const struct config_row option_rows[] = {
-    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE",
-     "the GGUF file whose vocabulary is used", 0, 0},
+    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "PATH",
+     "the GGUF file or Hugging Face folder whose vocabulary is used", 0, 0},
 };
 
 static const struct config_command description = {
@@ -34,20 +34,23 @@ static enum status ids_decode(const struct text *text, const struct json *ids, s
                          "standard input holds %s, an array of ids is needed",
                          json_kind_name(json_kind(ids)));
     const uint32_t vocab_count = text_info(text)->vocab_count;
-    for (size_t i = 0; i < json_count(ids); i++) {
+    struct token_list list = {0};
+    enum status status = STATUS_OK;
+    for (size_t i = 0; i < json_count(ids) && status == STATUS_OK; i++) {
         const struct json *item = json_at(ids, i);
+        const int64_t id = json_kind(item) == JSON_INT ? json_int(item) : -1;
         if (json_kind(item) != JSON_INT)
-            return error_set(error, STATUS_INVALID, "item %zu is %s, an id is needed", i,
-                             json_kind_name(json_kind(item)));
-        const int64_t id = json_int(item);
-        if (id < 0 || id >= vocab_count)
-            return error_set(error, STATUS_INVALID, "item %zu is %lld, ids go from 0 to %u", i,
-                             (long long)id, vocab_count - 1);
-        size_t count;
-        const char *bytes = text_token_bytes(text, (int32_t)id, &count);
-        buffer_add(out, bytes, count);
+            status = error_set(error, STATUS_INVALID, "item %zu is %s, an id is needed", i,
+                               json_kind_name(json_kind(item)));
+        else if (id < 0 || id >= vocab_count)
+            status = error_set(error, STATUS_INVALID, "item %zu is %lld, ids go from 0 to %u", i,
+                               (long long)id, vocab_count - 1);
+        token_list_add(&list, (int32_t)id);
     }
-    return STATUS_OK;
+    if (status == STATUS_OK)
+        text_decode(text, list.ids, list.count, out);
+    token_list_free(&list);
+    return status;
 }
 
 static enum status detokenize(const struct options *options, struct error *error)

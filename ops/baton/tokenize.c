@@ -14,8 +14,8 @@ struct options {
 };
 
 static const struct config_row option_rows[] = {
-    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE",
-     "the GGUF file whose vocabulary is used", 0, 0},
+    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "PATH",
+     "the GGUF file or Hugging Face folder whose vocabulary is used", 0, 0},
     {"special", CONFIG_FLAG, offsetof(struct options, special), NULL, NULL,
      "special tokens written in the text become their ids", 0, 0},
 };

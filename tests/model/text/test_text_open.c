@@ -54,9 +54,9 @@ Test(text_open, no_special_ids_are_minus_one)
 
 Test(text_open, pre_tokenizers_are_known_by_name_or_refused)
 {
-    static const char *const names[] = {"gpt-2",    "gpt2",      "smollm",
-                                        "qwen2",    "llama-bpe", "llama3",
-                                        "llama-v3", "default",   "deepseek-r1-qwen"};
+    static const char *const names[] = {
+        "gpt-2",    "gpt2",    "smollm",           "qwen2",        "llama-bpe",      "llama3",
+        "llama-v3", "default", "deepseek-r1-qwen", "deepseek-llm", "deepseek-coder", "deepseek-v3"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         text_close(small_vocabulary_open(&(struct small_vocabulary){.pre = names[i]}));
     refused((struct small_vocabulary){.pre = "qwen35"}, STATUS_UNSUPPORTED, "'qwen35'");
@@ -64,8 +64,10 @@ Test(text_open, pre_tokenizers_are_known_by_name_or_refused)
     refused((struct small_vocabulary){.pre = "gpt-2 gpt2"}, STATUS_UNSUPPORTED, "'gpt-2 gpt2'");
     refused((struct small_vocabulary){.pre = ""}, STATUS_UNSUPPORTED, "tokenizer.ggml.pre");
     refused((struct small_vocabulary){.pre = "-"}, STATUS_UNSUPPORTED, "tokenizer.ggml.pre");
-    refused((struct small_vocabulary){.model = "llama"}, STATUS_UNSUPPORTED,
-            "the tokenizer model 'llama'");
+    refused((struct small_vocabulary){.model = "bert"}, STATUS_UNSUPPORTED,
+            "the tokenizer model 'bert'");
+    refused((struct small_vocabulary){.model = "llama"}, STATUS_CORRUPT,
+            "'tokenizer.ggml.scores' is missing");
 }
 
 static void scores_put(struct gguf_writer *writer)

@@ -1,10 +1,10 @@
-/* NFC: decompose, order combining marks by class, compose. utf8proc's own ordering is quadratic in
- * the length of a run of marks, which a hostile text can make as long as it likes, so the ordering
- * is done here.
+/* Normalising: decompose, order combining marks by class, compose. utf8proc's own ordering is
+ * quadratic in the length of a run of marks, which a hostile text can make as long as it likes, so
+ * the ordering is done here.
  *
  * The reference tokenizers normalise by the tables of Unicode 9. Characters that became marks or
  * composites later are ordinary ones here too, or ids would differ. */
-#include "model/text/normalize.h"
+#include "model/text/unicode.h"
 
 #include <stdlib.h>
 #include <utf8proc.h>
@@ -12,13 +12,26 @@
 #include "base/check.h"
 #include "base/utf8.h"
 
-/* Everything below U+0300 is in NFC and combines with nothing before it. */
-enum { FIRST_AFFECTED_BYTE = 0xcc, CLASS_COUNT = 256, DECOMPOSED_MAX = 32 };
+enum { CLASS_COUNT = 256, DECOMPOSED_MAX = 32, DOTTED_CAPITAL_I = 0x130 };
 
-static bool certainly_nfc(const char *text, size_t bytes)
+/* What a form asks of utf8proc, and the first lead byte of a character that it may change: U+0300
+ * for NFC, since everything below is composed and combines with nothing before it, else U+0080. */
+static const struct {
+    utf8proc_option_t decompose;
+    bool composes;
+    uint8_t first_affected;
+} forms[] = {
+    [UNICODE_NFC] = {UTF8PROC_DECOMPOSE, true, 0xcc},
+    [UNICODE_NFD] = {UTF8PROC_DECOMPOSE, false, 0xc2},
+    [UNICODE_NFKC] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, true, 0xc2},
+    [UNICODE_NFKD] = {UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, false, 0xc2},
+};
+
+static bool certainly_in_form(enum unicode_form form, const char *text, size_t bytes)
 {
+    const uint8_t first = forms[form].first_affected;
     for (size_t i = 0; i < bytes; i++)
-        if ((uint8_t)text[i] >= FIRST_AFFECTED_BYTE)
+        if ((uint8_t)text[i] >= first)
             return false;
     return true;
 }
@@ -88,8 +101,9 @@ static void marks_order(int32_t *points, int32_t *spare, size_t count)
     }
 }
 
-/* The canonical decomposition of every character. */
-static int32_t *text_decompose(const char *text, size_t bytes, size_t *count_out)
+/* The decomposition of every character. */
+static int32_t *text_decompose(enum unicode_form form, const char *text, size_t bytes,
+                               size_t *count_out)
 {
     size_t capacity = bytes + DECOMPOSED_MAX;
     int32_t *points = malloc(capacity * sizeof *points);
@@ -112,7 +126,7 @@ static int32_t *text_decompose(const char *text, size_t bytes, size_t *count_out
         int last_class = 0;
         const utf8proc_ssize_t written =
             utf8proc_decompose_char((int32_t)point, points + count, DECOMPOSED_MAX,
-                                    UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, &last_class);
+                                    UTF8PROC_STABLE | forms[form].decompose, &last_class);
         CHECK(written > 0 && written <= DECOMPOSED_MAX);
         count += (size_t)written;
     }
@@ -140,26 +154,115 @@ static void points_compose(int32_t *points, size_t *count)
     *count = written;
 }
 
-void normalize_nfc(const char *text, size_t bytes, struct buffer *scratch, const char **text_out,
-                   size_t *bytes_out)
+static void point_add(struct buffer *out, int32_t point)
+{
+    uint8_t encoded[4];
+    buffer_add(out, encoded, (size_t)utf8proc_encode_char(point, encoded));
+}
+
+void unicode_normalize(enum unicode_form form, const char *text, size_t bytes,
+                       struct buffer *scratch, const char **text_out, size_t *bytes_out)
 {
     *text_out = text;
     *bytes_out = bytes;
-    if (certainly_nfc(text, bytes))
+    if (certainly_in_form(form, text, bytes))
         return;
     size_t count;
-    int32_t *points = text_decompose(text, bytes, &count);
+    int32_t *points = text_decompose(form, text, bytes, &count);
     int32_t *spare = malloc(count * sizeof *spare);
     CHECK(spare != NULL);
     marks_order(points, spare, count);
     free(spare);
-    points_compose(points, &count);
+    if (forms[form].composes)
+        points_compose(points, &count);
     buffer_clear(scratch);
-    for (size_t i = 0; i < count; i++) {
-        uint8_t encoded[4];
-        buffer_add(scratch, encoded, (size_t)utf8proc_encode_char(points[i], encoded));
-    }
+    for (size_t i = 0; i < count; i++)
+        point_add(scratch, points[i]);
     free(points);
     *text_out = scratch->data;
     *bytes_out = scratch->size;
+}
+
+void unicode_lowercase(const char *text, size_t bytes, struct buffer *out)
+{
+    for (size_t at = 0; at < bytes;) {
+        uint32_t point = 0;
+        const int length = utf8_sequence((const uint8_t *)text + at, bytes - at, &point);
+        CHECK(length > 0);
+        at += (size_t)length;
+        if (point == DOTTED_CAPITAL_I) // the one letter whose lower case is two characters
+            buffer_add_text(out, "i\xcc\x87");
+        else
+            point_add(out, utf8proc_tolower((int32_t)point));
+    }
+}
+
+void unicode_strip_marks(const char *text, size_t bytes, struct buffer *out)
+{
+    for (size_t at = 0; at < bytes;) {
+        uint32_t point = 0;
+        const int length = utf8_sequence((const uint8_t *)text + at, bytes - at, &point);
+        CHECK(length > 0);
+        if (utf8proc_category((int32_t)point) != UTF8PROC_CATEGORY_MN)
+            buffer_add(out, text + at, (size_t)length);
+        at += (size_t)length;
+    }
+}
+
+bool unicode_is_space(uint32_t point)
+{
+    return (point >= 0x9 && point <= 0xd) || point == 0x20 || point == 0x85 || point == 0xa0 ||
+           point == 0x1680 || (point >= 0x2000 && point <= 0x200a) || point == 0x2028 ||
+           point == 0x2029 || point == 0x202f || point == 0x205f || point == 0x3000;
+}
+
+bool unicode_is_word(uint32_t point)
+{
+    switch (utf8proc_category((int32_t)point)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default:
+        return point == 0x200c || point == 0x200d;
+    }
+}
+
+/* Where the last character of a text begins. */
+static size_t last_character(const char *text, size_t bytes)
+{
+    do
+        bytes--;
+    while (bytes > 0 && ((uint8_t)text[bytes] & 0xc0) == 0x80);
+    return bytes;
+}
+
+void unicode_strip_spaces(const char *text, size_t bytes, bool left, bool right,
+                          const char **text_out, size_t *bytes_out)
+{
+    uint32_t point = 0;
+    while (left && bytes > 0) {
+        const int length = utf8_sequence((const uint8_t *)text, bytes, &point);
+        if (length <= 0 || !unicode_is_space(point))
+            break;
+        text += length;
+        bytes -= (size_t)length;
+    }
+    while (right && bytes > 0) {
+        const size_t start = last_character(text, bytes);
+        if (utf8_sequence((const uint8_t *)text + start, bytes - start, &point) <= 0 ||
+            !unicode_is_space(point))
+            break;
+        bytes = start;
+    }
+    *text_out = text;
+    *bytes_out = bytes;
 }

@@ -1,0 +1,46 @@
+/* Regular expressions as tokenizer files write them (Oniguruma's syntax), run by PCRE2 with its JIT
+ * where the system allows one, and with a limit on the steps of a match.
+ *
+ * White space, letters and numbers are those of the reference tokenizers' Unicode version. What the
+ * two libraries read differently, or what Baton does not know to be the same, is refused. */
+#ifndef BATON_MODEL_TEXT_PATTERN_H
+#define BATON_MODEL_TEXT_PATTERN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+
+struct pattern;
+
+/* From a regular expression; INVALID or UNSUPPORTED with the position. Immutable, any thread. */
+enum status pattern_create(const char *expression, size_t bytes, struct pattern **out,
+                           struct error *error);
+/* From PCRE2's own syntax; the program's own patterns. */
+struct pattern *pattern_create_own(const char *expression);
+/* Matches exactly this text; bytes > 0. */
+struct pattern *pattern_create_literal(const char *text, size_t bytes);
+void pattern_destroy(struct pattern *pattern); /* NULL is fine */
+
+/* What a thread needs to match. */
+struct pattern_scratch;
+struct pattern_scratch *pattern_scratch_create(void);
+void pattern_scratch_destroy(struct pattern_scratch *scratch); /* NULL is fine */
+
+/* The first match in well-formed UTF-8 at or after `at`: *found_out, and its bounds, which may be
+ * equal. LIMIT when the text takes too many steps: a million and 16 a byte. */
+enum status pattern_find(const struct pattern *pattern, struct pattern_scratch *scratch,
+                         const char *text, size_t bytes, size_t at, bool *found_out,
+                         size_t *start_out, size_t *end_out, struct error *error);
+/* Where to search next: behind the match, and behind a character when it was empty. */
+static inline size_t pattern_resume(const char *text, size_t bytes, size_t start, size_t end)
+{
+    if (start != end)
+        return end;
+    do
+        end++;
+    while (end < bytes && ((unsigned char)text[end] & 0xc0) == 0x80);
+    return end;
+}
+
+#endif

@@ -1,0 +1,28 @@
+/* Unicode as the reference tokenizers know it: normalisation forms and letter case. */
+#ifndef BATON_MODEL_TEXT_UNICODE_H
+#define BATON_MODEL_TEXT_UNICODE_H
+
+#include <stdbool.h>
+
+#include "base/bytes.h"
+
+enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD };
+
+/* Well-formed UTF-8 in, its normalisation form out. *text_out is the input itself where that is
+ * certainly in the form, else memory in `scratch`, valid until its next use. O(n log n) for any
+ * input. */
+void unicode_normalize(enum unicode_form form, const char *text, size_t bytes,
+                       struct buffer *scratch, const char **text_out, size_t *bytes_out);
+/* Appends the text in lower case, which may be longer: each character's own, whatever stands around
+ * it. */
+void unicode_lowercase(const char *text, size_t bytes, struct buffer *out);
+/* Appends the text without its non-spacing marks. */
+void unicode_strip_marks(const char *text, size_t bytes, struct buffer *out);
+/* The part of the text without the white space at its ends. */
+void unicode_strip_spaces(const char *text, size_t bytes, bool left, bool right,
+                          const char **text_out, size_t *bytes_out);
+bool unicode_is_space(uint32_t point);
+/* Letters, marks, digits, connectors and joiners. */
+bool unicode_is_word(uint32_t point);
+
+#endif
