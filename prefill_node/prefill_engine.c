@@ -1,17 +1,51 @@
-/* The engine thread: plans a chunk, takes pages, runs the model, tells control layer by layer. */
+/* The engine thread: plans a chunk, runs the model, tells control layer by layer. */
 #include "prefill_node/prefill_internal.h"
 
 #include <inttypes.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/check.h"
 #include "base/log.h"
 
+void prefill_engine_create(struct prefill_engine *engine, struct worker *worker,
+                           struct engine_port *port, struct prefill_request *requests,
+                           uint32_t sequences_max, uint32_t ttft_target_ms)
+{
+    const uint32_t count = worker->options->max_requests;
+    *engine = (struct prefill_engine){
+        .worker = worker,
+        .port = port,
+        .requests = requests,
+        .sampler = sampler_create(model_info(worker->model)->token_count),
+        .ttft_target_ms = ttft_target_ms,
+        .cache = !worker->options->no_prefix_cache,
+        .queue = calloc(count, sizeof *engine->queue),
+        .over = calloc(count, sizeof *engine->over),
+        .index_of = calloc(count, sizeof *engine->index_of),
+        .candidates = calloc(count, sizeof *engine->candidates),
+        .scratch = calloc(count, sizeof *engine->scratch),
+        .sequences_max = sequences_max,
+    };
+    CHECK(engine->queue != NULL && engine->over != NULL && engine->index_of != NULL &&
+          engine->candidates != NULL && engine->scratch != NULL);
+    rate_init(&engine->rate, worker->tokens_per_s);
+}
+
+void prefill_engine_destroy(struct prefill_engine *engine)
+{
+    sampler_destroy(engine->sampler);
+    free(engine->queue);
+    free(engine->over);
+    free(engine->index_of);
+    free(engine->candidates);
+    free(engine->scratch);
+}
+
 size_t prefill_engine_events(const struct worker *worker, uint32_t sequences)
 {
-    /* Strips of every layer, progress and the last word of each part; the chunk, and one that
-     * waits. */
-    return (size_t)sequences * (model_info(worker->model)->layers + 2) + 2;
+    /* Start, strips of every layer, progress and the last word of each part; the chunk, and one
+     * that waits. What starts without a part in this chunk is one of so many as well. */
+    return (size_t)sequences * (model_info(worker->model)->layers + 3) + 2;
 }
 
 static void send_event(struct prefill_engine *engine, const struct prefill_event *event)
@@ -19,52 +53,17 @@ static void send_event(struct prefill_engine *engine, const struct prefill_event
     engine_port_event(engine->port, event);
 }
 
-/* ---- the queue ---- */
-
-static void queue_remove(struct prefill_engine *engine, uint32_t index)
-{
-    engine->queue_count--;
-    memmove(engine->queue + index, engine->queue + index + 1,
-            (engine->queue_count - index) * sizeof *engine->queue);
-}
-
 static void take_command(struct prefill_engine *engine, const struct prefill_command *command)
 {
     if (command->kind == COMMAND_ADMIT) {
-        engine->queue[engine->queue_count++] = command->place;
+        prefill_queue_push(engine, command->place);
         return;
     }
-    for (uint32_t i = 0; i < engine->queue_count; i++) {
-        if (engine->queue[i] != command->place)
-            continue;
-        queue_remove(engine, i);
+    /* Not in the queue: its last word had been said when the order to drop it was given. */
+    if (prefill_queue_drop(engine, command->place)) {
         const struct prefill_event event = {.kind = EVENT_DROPPED, .place = command->place};
         send_event(engine, &event);
-        return;
     }
-    /* The engine's last word about it had been said when the order to drop it was given. */
-}
-
-static void make_plan(struct prefill_engine *engine)
-{
-    const struct worker *worker = engine->worker;
-    for (uint32_t i = 0; i < engine->queue_count; i++) {
-        const struct prefill_request *request = &engine->requests[engine->queue[i]];
-        engine->candidates[i] = (struct chunk_candidate){
-            .position = request->engine.position,
-            .token_count = request->job.given_count,
-            .page_count = request->engine.has_pages ? 0 : request->page_count,
-        };
-    }
-    const struct chunk_snapshot snapshot = {
-        .candidates = engine->candidates,
-        .candidate_count = engine->queue_count,
-        .chunk_tokens = worker->options->chunk_tokens,
-        .page_tokens = worker->limits.page_tokens,
-        .sequences_max = engine->sequences_max,
-        .pages_free = page_pool_free_count(worker->pages),
-    };
-    engine->part_count = chunk_plan_make(&snapshot, engine->parts);
 }
 
 static struct prefill_request *part_request(const struct prefill_engine *engine, uint32_t part)
@@ -72,23 +71,17 @@ static struct prefill_request *part_request(const struct prefill_engine *engine,
     return &engine->requests[engine->queue[engine->parts[part].candidate]];
 }
 
-/* The first prompt behind the plan may stay out of it for want of pages: control counts that, once
- * a request while others are read, and once while nothing can be. */
+/* The first prompt that lacks pages: control counts that, once a request while others are read, and
+ * once while nothing can be. */
 static void tell_waiting(struct prefill_engine *engine)
 {
-    uint32_t pages_free = page_pool_free_count(engine->worker->pages);
-    uint32_t room = engine->worker->options->chunk_tokens;
-    for (uint32_t i = 0; i < engine->part_count; i++) {
-        pages_free -= engine->parts[i].takes_pages ? part_request(engine, i)->page_count : 0;
-        room -= engine->parts[i].row_count;
-    }
-    if (engine->part_count == engine->queue_count || room == 0)
+    if (engine->lacking == CHUNK_NOBODY)
         return;
     const bool idle = engine->part_count == 0;
-    const uint32_t place = engine->queue[engine->part_count];
+    const uint32_t place = engine->queue[engine->lacking];
     struct prefill_request *request = &engine->requests[place];
     bool *told = idle ? &request->engine.waited_idle : &request->engine.waited;
-    if (*told || request->engine.has_pages || request->page_count <= pages_free)
+    if (*told)
         return;
     *told = true;
     const struct prefill_event event = {.kind = EVENT_WAITS, .place = place, .idle = idle};
@@ -107,16 +100,9 @@ static bool part_is_last(const struct prefill_engine *engine, uint32_t part)
 /* Whether every part with a row of logits needs its largest only. */
 static bool prepare(struct prefill_engine *engine)
 {
-    struct page_pool *pages = engine->worker->pages;
     bool best_only = true;
     for (uint32_t i = 0; i < engine->part_count; i++) {
-        struct prefill_request *request = part_request(engine, i);
-        if (engine->parts[i].takes_pages) {
-            /* Only this thread takes pages here, so what the plan saw free is still free. */
-            CHECK(page_pool_reserve(pages, request->page_count) == STATUS_OK);
-            page_pool_take(pages, request->page_count, request->slots);
-            request->engine.has_pages = true;
-        }
+        const struct prefill_request *request = part_request(engine, i);
         engine->sequences[i] = (struct forward_sequence){
             .tokens = request->job.tokens + request->engine.position,
             .count = engine->parts[i].row_count,
@@ -182,51 +168,48 @@ static void send_first(struct prefill_engine *engine, uint32_t place, const stru
     send_failed(engine, place, status, error.text);
 }
 
-/* Takes finished parts, or all of them, off the queue and writes down their places; returns how
- * many. Candidates ascend, so from the end, which also fills `places` from there. */
-static uint32_t remove_parts(struct prefill_engine *engine, bool all,
-                             uint32_t places[CHUNK_SEQUENCES_MAX])
+/* The pages that this part completed are in the prefix index from now on. */
+static void part_done(struct prefill_engine *engine, uint32_t part)
 {
-    uint32_t first = CHUNK_SEQUENCES_MAX;
-    for (uint32_t i = engine->part_count; i-- > 0;) {
-        const struct prefill_request *request = part_request(engine, i);
-        if (!all && request->engine.position < request->job.given_count)
-            continue;
-        places[--first] = engine->queue[engine->parts[i].candidate];
-        queue_remove(engine, engine->parts[i].candidate);
-    }
-    engine->part_count = 0;
-    memmove(places, places + first, (CHUNK_SEQUENCES_MAX - first) * sizeof *places);
-    return CHUNK_SEQUENCES_MAX - first;
+    struct prefill_request *request = part_request(engine, part);
+    const uint32_t page_tokens = engine->worker->limits.page_tokens;
+    const uint32_t first = request->engine.position / page_tokens;
+    request->engine.position += engine->parts[part].row_count;
+    prefix_tree_finish(engine->worker->prefixes, request->slots + first,
+                       request->engine.position / page_tokens - first);
 }
 
 /* After the pass: progress of each part, the first token of those that are through. With its last
- * word a request may be gone and its place another's, so it is off the queue before that. */
+ * word a request may be gone and its place another's: nothing reads it after that. */
 static void finish_parts(struct prefill_engine *engine, uint64_t start_ns,
                          const struct pass_rows *rows)
 {
-    uint32_t places[CHUNK_SEQUENCES_MAX];
+    uint32_t row = 0;
     for (uint32_t i = 0; i < engine->part_count; i++) {
+        const uint32_t index = engine->parts[i].candidate;
+        const uint32_t place = engine->queue[index];
         const struct prefill_event progress = {
             .kind = EVENT_PROGRESS,
-            .place = engine->queue[engine->parts[i].candidate],
+            .place = place,
             .work = {.rows = engine->parts[i].row_count, .ns = start_ns},
         };
         send_event(engine, &progress);
-        part_request(engine, i)->engine.position += engine->parts[i].row_count;
+        engine->over[index] = part_is_last(engine, i);
+        part_done(engine, i);
+        if (engine->over[index])
+            send_first(engine, place, rows, row++);
     }
-    const uint32_t count = remove_parts(engine, false, places);
-    for (uint32_t row = 0; row < count; row++)
-        send_first(engine, places[row], rows, row);
 }
 
-static void fail_parts(struct prefill_engine *engine, enum status status, const char *text)
+static void fail_parts(struct prefill_engine *engine, const struct error *error)
 {
-    uint32_t places[CHUNK_SEQUENCES_MAX];
-    LOG_ERROR("a chunk of %" PRIu32 " prompts failed: %s", engine->part_count, text);
-    const uint32_t count = remove_parts(engine, true, places);
-    for (uint32_t i = 0; i < count; i++)
-        send_failed(engine, places[i], status, text);
+    LOG_ERROR("a chunk of %" PRIu32 " prompts failed: %s", engine->part_count, error->text);
+    for (uint32_t i = 0; i < engine->part_count; i++) {
+        const struct prefill_request *request = part_request(engine, i);
+        prefix_tree_withdraw(engine->worker->prefixes, request->slots, request->page_count);
+        engine->over[engine->parts[i].candidate] = true;
+        send_failed(engine, engine->queue[engine->parts[i].candidate], error->status, error->text);
+    }
 }
 
 static void run_chunk(struct prefill_engine *engine)
@@ -239,17 +222,18 @@ static void run_chunk(struct prefill_engine *engine)
     const uint64_t start_ns = clock_now_ns(worker->clock);
     const enum status status = worker_forward(worker, engine->sequences, engine->part_count,
                                               best_only, &hooks, &rows, &error);
-    if (status != STATUS_OK) {
-        fail_parts(engine, status, error.text);
-        engine_port_ring(engine->port);
-        return;
+    if (status == STATUS_OK) {
+        struct prefill_event done = {.kind = EVENT_CHUNK,
+                                     .work = {.ns = clock_now_ns(worker->clock) - start_ns}};
+        for (uint32_t i = 0; i < engine->part_count; i++)
+            done.work.rows += engine->parts[i].row_count;
+        rate_add(&engine->rate, done.work.rows, done.work.ns);
+        finish_parts(engine, start_ns, &rows);
+        send_event(engine, &done);
+    } else {
+        fail_parts(engine, &error);
     }
-    struct prefill_event done = {.kind = EVENT_CHUNK,
-                                 .work = {.ns = clock_now_ns(worker->clock) - start_ns}};
-    for (uint32_t i = 0; i < engine->part_count; i++)
-        done.work.rows += engine->parts[i].row_count;
-    finish_parts(engine, start_ns, &rows);
-    send_event(engine, &done);
+    prefill_queue_compact(engine);
     engine_port_ring(engine->port);
 }
 
@@ -269,7 +253,7 @@ void prefill_engine_run(void *arg)
         }
         if (commands)
             engine_port_ring(engine->port);
-        make_plan(engine);
+        prefill_queue_plan(engine);
         tell_waiting(engine);
         if (engine->part_count > 0)
             run_chunk(engine);

@@ -36,19 +36,22 @@ struct prefill_request {
     uint32_t first_page, page_count; /* of the prompt: to deliver from, and in all */
     bool delivers;                   /* there is a hand-off */
     uint32_t *slots; /* [pages of a context] filled by the engine when it takes them */
+    uint64_t arrival_ns;
 
     struct {
         enum prefill_state state;
         bool engine_has; /* between ADMIT and the engine's last event about it */
         struct handoff_out *out;
-        uint32_t computed;    /* rows done, as far as events tell */
-        uint64_t deadline_ns; /* 0: none */
-        uint64_t arrival_ns, first_chunk_ns, first_token_ns;
+        uint32_t computed;      /* tokens done, as far as events tell; the cached ones too */
+        uint32_t cached_tokens; /* of the prompt, found in the prefix index */
+        uint64_t deadline_ns;   /* 0: none */
+        uint64_t first_chunk_ns, first_token_ns;
     } control;
 
     struct {
-        uint32_t position;        /* rows computed */
-        bool has_pages;           /* read by control once engine_has is false */
+        uint32_t position;        /* tokens computed, or cached */
+        uint64_t due_us;          /* of one that has started; see chunk_plan.h */
+        bool has_pages;           /* it has started; read by control once engine_has is false */
         bool waited, waited_idle; /* for pages, and control was told so; see EVENT_WAITS */
     } engine;
 };
@@ -61,6 +64,7 @@ struct prefill_command {
 
 enum prefill_event_kind {
     EVENT_WAITS,    /* the next prompt in turn lacks pages */
+    EVENT_STARTED,  /* it has its pages; those of the cached tokens are final in all layers */
     EVENT_STRIPS,   /* pages of one layer are final */
     EVENT_PROGRESS, /* rows of one request are done */
     EVENT_CHUNK,    /* a whole chunk is done */
@@ -73,6 +77,7 @@ struct prefill_event {
     uint32_t place; /* not for EVENT_CHUNK */
     union {
         bool idle; /* WAITS: meanwhile nothing is read, so no other prompt holds them */
+        uint32_t cached_tokens;
         struct {
             uint32_t layer, first_page, count;
         } strips;
@@ -90,17 +95,26 @@ struct prefill_engine {
     struct engine_port *port;
     struct prefill_request *requests;
     struct sampler *sampler;
+    uint32_t ttft_target_ms;
+    bool cache; /* look beginnings up in the prefix index */
+    struct rate rate;
     uint32_t *queue; /* [max_requests] places in order of arrival */
     uint32_t queue_count;
+    bool *over;         /* [max_requests] by index of the queue: its last word is said */
+    uint32_t *index_of; /* [max_requests] index in the queue, by place */
     struct chunk_candidate *candidates; /* [max_requests] */
+    uint32_t *scratch;                  /* [max_requests] of the plan */
     uint32_t sequences_max;
     struct chunk_part parts[CHUNK_SEQUENCES_MAX];
     struct forward_sequence sequences[CHUNK_SEQUENCES_MAX];
     uint32_t part_count;
+    uint32_t lacking; /* index of the first prompt that the plan passed for want of pages, or
+                         CHUNK_NOBODY */
 };
 
 struct prefill_node {
     struct worker *worker;
+    const struct prefill_options *options;
     struct worker_node events;
     struct request_table table;
     struct prefill_request *requests; /* [max_requests] by place of the table */
@@ -118,13 +132,31 @@ struct prefill_node {
     bool closing;
 };
 
+/* port: sized for prefill_engine_events and a drop of every request. requests: [max_requests]. */
+void prefill_engine_create(struct prefill_engine *engine, struct worker *worker,
+                           struct engine_port *port, struct prefill_request *requests,
+                           uint32_t sequences_max, uint32_t ttft_target_ms);
+/* After the engine has returned. */
+void prefill_engine_destroy(struct prefill_engine *engine);
 /* Most events of one chunk of `sequences` prompts. */
 size_t prefill_engine_events(const struct worker *worker, uint32_t sequences);
 /* The engine thread's main function; arg is a struct prefill_engine. */
 void prefill_engine_run(void *arg);
 
+/* ---- its queue, engine thread ---- */
+
+void prefill_queue_push(struct prefill_engine *engine, uint32_t place);
+/* False when it is not in the queue. Otherwise its pages may be freed. */
+bool prefill_queue_drop(struct prefill_engine *engine, uint32_t place);
+/* Takes those whose last word is said off the queue. */
+void prefill_queue_compact(struct prefill_engine *engine);
+/* Fills engine->parts, all of them started. */
+void prefill_queue_plan(struct prefill_engine *engine);
+
 /* ---- requests, control thread ---- */
 
+/* Prompt tokens that wait to be computed. */
+uint64_t prefill_request_queued_tokens(const struct prefill_node *node);
 /* A PREFILL message: takes it, or answers FAILED with the reason. */
 void prefill_request_accept(struct prefill_node *node, struct router_ref router,
                             const struct msg_prefill *message);

@@ -22,8 +22,9 @@ static uint32_t sequences_max(const struct worker_options *options)
                                                        : CHUNK_SEQUENCES_MAX;
 }
 
-void prefill_node_batch(const struct worker_options *options, struct worker_batch *out)
+void prefill_node_batch(const struct prefill_options *all, struct worker_batch *out)
 {
+    const struct worker_options *options = &all->common;
     *out = (struct worker_batch){
         .rows = options->chunk_tokens,
         .sequences = sequences_max(options),
@@ -76,8 +77,8 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
             continue;
         heartbeat->running += request->control.computed > 0;
         heartbeat->waiting += request->control.computed == 0;
-        heartbeat->queued_tokens += request->job.given_count - request->control.computed;
     }
+    heartbeat->queued_tokens = prefill_request_queued_tokens(node);
     handoff_sender_totals(node->sender, &node->report.totals);
     node->report.peer_count =
         handoff_sender_peers(node->sender, node->report.peers, HANDOFF_REPORT_PEERS_MAX);
@@ -158,16 +159,8 @@ static void create_engine(struct prefill_node *node)
         .event_count = CHUNKS_IN_EVENT_RING * (prefill_engine_events(worker, sequences) + requests),
     };
     node->port = engine_port_create(worker->loop, &sizes, on_events, node);
-    node->engine = (struct prefill_engine){
-        .worker = worker,
-        .port = node->port,
-        .requests = node->requests,
-        .sampler = sampler_create(model_info(worker->model)->token_count),
-        .queue = calloc(requests, sizeof *node->engine.queue),
-        .candidates = calloc(requests, sizeof *node->engine.candidates),
-        .sequences_max = sequences,
-    };
-    CHECK(node->engine.queue != NULL && node->engine.candidates != NULL);
+    prefill_engine_create(&node->engine, worker, node->port, node->requests, sequences,
+                          node->options->ttft_target_ms);
     LOG_INFO("rings: %zu commands, %zu events, %zu KiB", sizes.command_count, sizes.event_count,
              (sizes.command_count * sizes.command_bytes + sizes.event_count * sizes.event_bytes) >>
                  10);
@@ -183,12 +176,13 @@ static enum status create_sender(struct prefill_node *node, struct error *error)
                                  &worker->self, &setup.limits, &events, node, &node->sender, error);
 }
 
-enum status prefill_node_create(struct worker *worker, struct prefill_node **out,
-                                struct error *error)
+enum status prefill_node_create(struct worker *worker, const struct prefill_options *options,
+                                struct prefill_node **out, struct error *error)
 {
     struct prefill_node *node = calloc(1, sizeof *node);
     CHECK(node != NULL);
     node->worker = worker;
+    node->options = options;
     node->events = (struct worker_node){
         .on_message = on_message,
         .on_lost = on_lost,
@@ -221,14 +215,14 @@ void prefill_node_destroy(struct prefill_node *node)
     /* Neither the engine nor the network reads a page any more. */
     for (uint32_t i = 0; i < node->table.capacity; i++) {
         struct prefill_request *request = &node->requests[i];
-        if (node->table.used[i] && request->engine.has_pages)
-            page_pool_free(node->worker->pages, request->slots, request->page_count);
+        if (!node->table.used[i] || !request->engine.has_pages)
+            continue;
+        prefix_tree_withdraw(node->worker->prefixes, request->slots, request->page_count);
+        page_pool_free(node->worker->pages, request->slots, request->page_count);
     }
     loop_timer_destroy(node->deadlines);
     engine_port_destroy(node->port);
-    sampler_destroy(node->engine.sampler);
-    free(node->engine.queue);
-    free(node->engine.candidates);
+    prefill_engine_destroy(&node->engine);
     token_batch_destroy(node->tokens);
     request_table_destroy(&node->table);
     free(node->requests);

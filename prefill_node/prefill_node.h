@@ -8,13 +8,19 @@
 
 #include "worker/worker.h"
 
+struct prefill_options {
+    struct worker_options common; /* first: see worker_options.h */
+    uint32_t ttft_target_ms;
+    uint32_t max_queued_tokens;
+};
+
 struct prefill_node;
 
 /* What the engine will ask of the model. */
-void prefill_node_batch(const struct worker_options *options, struct worker_batch *out);
+void prefill_node_batch(const struct prefill_options *options, struct worker_batch *out);
 /* Allocates everything, opens the hand-off's end, starts the engine. */
-enum status prefill_node_create(struct worker *worker, struct prefill_node **out,
-                                struct error *error);
+enum status prefill_node_create(struct worker *worker, const struct prefill_options *options,
+                                struct prefill_node **out, struct error *error);
 /* Stops the engine, ends what is open; all pages are free afterwards. NULL is fine. */
 void prefill_node_destroy(struct prefill_node *node);
 /* For worker_run, with the node as argument. */

@@ -82,6 +82,37 @@ static enum status check_target(const struct msg_prefill *m, struct error *error
     return STATUS_OK;
 }
 
+uint64_t prefill_request_queued_tokens(const struct prefill_node *node)
+{
+    uint64_t tokens = 0;
+    for (uint32_t i = 0; i < node->table.capacity; i++) {
+        const struct prefill_request *request = &node->requests[i];
+        if (node->table.used[i] && request->control.state == PREFILL_QUEUED)
+            tokens += request->job.given_count - request->control.computed;
+    }
+    return tokens;
+}
+
+/* A refusal is immediate and says how long what waits will take. */
+static enum status check_room(const struct prefill_node *node, uint32_t tokens, struct error *error)
+{
+    const uint64_t queued = prefill_request_queued_tokens(node);
+    const double rate = rate_per_s(&node->rate);
+    const double wait_s = (double)queued / (rate < 1 ? 1 : rate);
+    if (node->table.free_count == 0)
+        return error_set(error, STATUS_BUSY,
+                         "the prefill node holds %" PRIu32
+                         " requests, the most it takes: about %.1f s of work wait",
+                         node->table.capacity, wait_s);
+    if (queued > 0 && queued + tokens > node->options->max_queued_tokens)
+        return error_set(error, STATUS_BUSY,
+                         "%" PRIu64
+                         " prompt tokens wait at the prefill node, about %.1f s of work; "
+                         "%" PRIu32 " more would be over the limit of %" PRIu32,
+                         queued, wait_s, tokens, node->options->max_queued_tokens);
+    return STATUS_OK;
+}
+
 static enum status check(const struct prefill_node *node, const struct msg_prefill *message,
                          struct error *error)
 {
@@ -95,11 +126,7 @@ static enum status check(const struct prefill_node *node, const struct msg_prefi
                          pages, limits->pages_total);
     if (node->worker->draining)
         return error_set(error, STATUS_BUSY, "the prefill node stops and takes nothing new");
-    if (node->table.free_count == 0)
-        return error_set(error, STATUS_BUSY,
-                         "the prefill node holds %" PRIu32 " requests, the most it takes",
-                         node->table.capacity);
-    return STATUS_OK;
+    return check_room(node, message->job.tokens.count, error);
 }
 
 /* Dial, offer and grant go on while the prompt waits for its turn. */
@@ -138,7 +165,7 @@ static void take(struct prefill_node *node, uint32_t place, const struct msg_pre
     request->engine.position = 0;
     request->engine.has_pages = request->engine.waited = request->engine.waited_idle = false;
     memset(&request->control, 0, sizeof request->control);
-    request->control.arrival_ns = now_ns;
+    request->arrival_ns = now_ns;
     if (message->job.remaining_ms > 0)
         request->control.deadline_ns = now_ns + (uint64_t)message->job.remaining_ms * NS_PER_MS;
 }
@@ -201,8 +228,9 @@ static void send_report(struct prefill_node *node, const struct prefill_request 
         .attempt = key->attempt,
         .choice = key->choice,
         .role = WORKER_PREFILL,
-        .queue_us = elapsed_us(request->control.arrival_ns, request->control.first_chunk_ns),
+        .queue_us = elapsed_us(request->arrival_ns, request->control.first_chunk_ns),
         .compute_us = elapsed_us(request->control.first_chunk_ns, request->control.first_token_ns),
+        .cached_tokens = request->control.cached_tokens,
     };
     if (stats != NULL) {
         report.handoff_us = elapsed_us(stats->first_send_ns, stats->landed_ns);
@@ -295,6 +323,22 @@ static void count_wait(struct prefill_node *node, bool idle)
         node->waits_handoffs++;
 }
 
+/* Pages found in the prefix index need no computing: they go to the decode node at once. */
+static void on_started(struct prefill_node *node, struct prefill_request *request,
+                       uint32_t cached_tokens)
+{
+    const uint32_t final_pages = cached_tokens / node->worker->limits.page_tokens;
+    const uint32_t layers = model_info(node->worker->model)->layers;
+    request->control.cached_tokens = request->control.computed = cached_tokens;
+    if (request->control.state != PREFILL_QUEUED || !request->delivers ||
+        final_pages <= request->first_page)
+        return;
+    for (uint32_t layer = 0; layer < layers; layer++)
+        handoff_send_strips(request->control.out, layer, request->first_page,
+                            final_pages - request->first_page,
+                            request->slots + request->first_page);
+}
+
 void prefill_request_event(struct prefill_node *node, const struct prefill_event *event)
 {
     if (event->kind == EVENT_CHUNK) {
@@ -307,6 +351,9 @@ void prefill_request_event(struct prefill_node *node, const struct prefill_event
     switch (event->kind) {
     case EVENT_WAITS:
         count_wait(node, event->idle);
+        return;
+    case EVENT_STARTED:
+        on_started(node, request, event->cached_tokens);
         return;
     case EVENT_STRIPS:
         if (request->control.state == PREFILL_QUEUED)

@@ -162,22 +162,29 @@ Test(prefill_daemon, cancel_deadline_and_router_loss_give_pages_back)
     open_with((const char *[]){"--chunk-tokens", "64", NULL});
     struct ask ask = plain(2000, 1);
     struct fake_answer *answers[8];
-    for (int i = 0; i < 8; i++)
+    /* Nothing of one is known from another. */
+    for (int i = 0; i < 8; i++) {
+        ask.prompt = prompt + i;
         answers[i] = ask_first(&ask);
+    }
     for (int i = 7; i >= 0; i--)
         fake_router_cancel(answers[i]);
     fake_router_wait(&router, "idle prefill node", worker_idle, node);
 
     ask.remaining_ms = 1;
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++) {
+        ask.prompt = prompt + 8 + i;
         answers[i] = ask_first(&ask);
+    }
     fake_router_wait(&router, "end of the last", answer_over, answers[7]);
     cr_assert_eq(answers[7]->failed, STATUS_TIMEOUT, "%s", answers[7]->text);
     fake_router_wait(&router, "idle prefill node", worker_idle, node);
 
     ask.remaining_ms = 0;
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++) {
+        ask.prompt = prompt + 16 + i;
         ask_first(&ask);
+    }
     loop_run_once(router.loop, 5);
     link_close(node->link, STATUS_OK, NULL);
     node->link = NULL;
@@ -192,9 +199,31 @@ Test(prefill_daemon, full_of_requests_it_says_so_and_stops_cleanly)
     open_with((const char *[]){"--max-requests", "4", "--chunk-tokens", "64", NULL});
     struct ask ask = plain(2000, 1);
     struct fake_answer *answers[5];
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++) {
+        ask.prompt = prompt + i;
         answers[i] = ask_first(&ask);
+    }
     expect_failed(answers[4], STATUS_BUSY, "holds 4 requests");
     daemon_stop(&daemon_process);
     fake_router_close(&router);
+}
+
+Test(prefill_daemon, too_many_waiting_tokens_are_refused_with_the_time_they_take)
+{
+    open_with((const char *[]){"--max-queued-tokens", "6000", "--chunk-tokens", "64", NULL});
+    struct ask ask = plain(2000, 1);
+    struct fake_answer *answers[4];
+    for (int i = 0; i < 4; i++) {
+        ask.prompt = prompt + i;
+        answers[i] = ask_first(&ask);
+    }
+    expect_failed(answers[3], STATUS_BUSY, " s of work; 2000 more would be over the limit of 6000");
+    for (int i = 0; i < 3; i++)
+        fake_router_expect(&router, answers[i], FINISH_LENGTH);
+    close_all();
+
+    /* One that is longer than the limit is taken when nothing waits. */
+    open_with((const char *[]){"--max-queued-tokens", "100", NULL});
+    fake_router_expect(&router, ask_first(&ask), FINISH_LENGTH);
+    close_all();
 }
