@@ -155,7 +155,8 @@ Test(prefill_cache, pages_go_when_room_is_short)
 {
     enum { COUNT = 30 };
     struct fake_answer *answers[COUNT];
-    open_with((const char *[]){"--context", "256", "--chunk-tokens", "64", NULL});
+    open_with(
+        (const char *[]){"--kv-memory", "768K", "--context", "256", "--chunk-tokens", "64", NULL});
     cr_assert_eq(node->pages_total, 16);
     for (uint32_t round = 0; round < 3; round++) {
         for (uint32_t i = 0; i < COUNT; i++)
