@@ -231,6 +231,8 @@ enum status worker_open(struct worker *worker, enum worker_role role,
         notify_line(&worker->notify, "STATUS=taking the memory of the KV pool");
         worker_kv_touch(worker->pages);
     }
+    if (options->enable_fault_injection)
+        page_pool_poison(worker->pages, true);
     fill_facts(worker);
     enum status status = measure(worker, batch->measured_rows, error);
     if (status == STATUS_OK)

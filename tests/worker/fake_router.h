@@ -9,7 +9,7 @@
 #include "tests/worker/test_daemon.h"
 #include "transfer/link.h"
 
-enum { FAKE_WORKERS_MAX = 8, FAKE_ANSWERS_MAX = 96, FAKE_TOKENS_MAX = 4200, WAIT_MS = 60000 };
+enum { FAKE_WORKERS_MAX = 8, FAKE_ANSWERS_MAX = 256, FAKE_TOKENS_MAX = 4200, WAIT_MS = 60000 };
 
 struct fake_worker {
     struct fake_router *router;

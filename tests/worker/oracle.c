@@ -7,14 +7,19 @@
 
 enum { CONTEXT_MAX = 8192 };
 
-void oracle_open(struct oracle *oracle, const char *path)
+void oracle_open_as(struct oracle *oracle, const char *path, enum kv_dtype dtype)
 {
     const struct model_options options = {
-        .path = path, .kv_dtype = KV_BF16, .threads = 1, .page_tokens = 64, .max_rows = 64};
+        .path = path, .kv_dtype = dtype, .threads = 1, .page_tokens = 64, .max_rows = 64};
     struct error error;
     cr_assert_eq(model_open(&options, &oracle->model, &error), STATUS_OK, "%s", error.text);
     cr_assert_eq(text_open(path, &oracle->text, &error), STATUS_OK, "%s", error.text);
     oracle->sampler = sampler_create(model_info(oracle->model)->token_count);
+}
+
+void oracle_open(struct oracle *oracle, const char *path)
+{
+    oracle_open_as(oracle, path, KV_BF16);
 }
 
 void oracle_close(struct oracle *oracle)

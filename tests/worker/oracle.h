@@ -13,7 +13,8 @@ struct oracle {
     struct sampler *sampler;
 };
 
-void oracle_open(struct oracle *oracle, const char *path);
+void oracle_open(struct oracle *oracle, const char *path); /* keys and values in bf16 */
+void oracle_open_as(struct oracle *oracle, const char *path, enum kv_dtype dtype);
 void oracle_close(struct oracle *oracle);
 /* `count` new tokens behind ask->prompt_count + ask->emitted_count, ends of any kind ignored, but
  * for those that min_tokens puts off. */
