@@ -39,17 +39,51 @@ bool decode_batch_remove(struct decode_engine *engine, uint32_t place)
     if (!list_remove(engine->running, &engine->running_count, place) &&
         !list_remove(engine->waiting, &engine->waiting_count, place))
         return false;
+    decode_batch_keep(engine, place);
     decode_batch_truncate(engine, place, 0);
     return true;
 }
 
 /* ---- pages ---- */
 
+void decode_batch_keep(struct decode_engine *engine, uint32_t place)
+{
+    struct decode_request *request = &engine->requests[place];
+    if (!engine->worker->options->no_prefix_cache)
+        prefix_tree_insert(engine->worker->prefixes, 0, request->job.tokens,
+                           request->engine.computed, request->slots);
+}
+
+/* The beginning of a sequence may be in the index by now: takes those pages in place of its own, if
+ * they hold more tokens. The last token is computed in any case, for its logits. */
+static void share_beginning(struct decode_engine *engine, struct decode_request *request)
+{
+    struct worker *worker = engine->worker;
+    const uint32_t tokens = request->engine.token_count - 1;
+    const uint32_t own = request->engine.computed / worker->limits.page_tokens;
+    struct prefix_match match;
+    if (worker->options->no_prefix_cache)
+        return;
+    prefix_tree_peek(worker->prefixes, 0, request->job.tokens, tokens, &match);
+    if (match.page_count <= own)
+        return;
+    const uint32_t found =
+        prefix_tree_lookup(worker->prefixes, 0, request->job.tokens, tokens, engine->shared_slots);
+    const uint32_t held = request->engine.page_count;
+    page_pool_free(worker->pages, request->slots, found < held ? found : held);
+    memcpy(request->slots, engine->shared_slots, found * sizeof *request->slots);
+    request->engine.page_count = found > held ? found : held;
+    request->engine.computed = found * worker->limits.page_tokens;
+}
+
 void decode_batch_truncate(struct decode_engine *engine, uint32_t place, uint32_t tokens)
 {
     struct decode_request *request = &engine->requests[place];
     const uint32_t kept = job_pages(tokens, engine->worker->limits.page_tokens);
     CHECK(tokens <= request->engine.computed && kept <= request->engine.page_count);
+    /* The page that is written next. */
+    CHECK(tokens % engine->worker->limits.page_tokens == 0 ||
+          page_pool_is_sole(engine->worker->pages, request->slots + kept - 1, 1));
     page_pool_free(engine->worker->pages, request->slots + kept, request->engine.page_count - kept);
     request->engine.page_count = kept;
     request->engine.computed = tokens;
@@ -93,7 +127,7 @@ static uint32_t plan(struct decode_engine *engine)
         .batch_max = engine->batch_max,
         .chunk_tokens = worker->options->chunk_tokens,
         .page_tokens = worker->limits.page_tokens,
-        .pages_free = page_pool_free_count(worker->pages),
+        .pages_free = prefix_tree_available(worker->prefixes),
         .cost = engine->target_us > 0 ? step_time_cost(&engine->step_time) : (struct step_cost){0},
         .target_us = engine->target_us,
     };
@@ -105,6 +139,7 @@ static void drop(struct decode_engine *engine, uint32_t place)
 {
     engine->lost_tokens += engine->requests[place].engine.computed;
     engine->preempted++;
+    decode_batch_keep(engine, place);
     decode_batch_truncate(engine, place, 0);
     if (list_remove(engine->running, &engine->running_count, place))
         list_insert(engine, engine->waiting, &engine->waiting_count, place);
@@ -116,34 +151,74 @@ static void join(struct decode_engine *engine, uint32_t place)
     list_insert(engine, engine->running, &engine->running_count, place);
 }
 
-/* True when the pages of the plan could be taken. What is given back is given back either way. */
-static bool carry_out(struct decode_engine *engine, uint32_t runners, uint32_t count)
+/* What is left to take of the pages of a plan, once those who come back hold what the index has of
+ * them. */
+static uint32_t pages_to_take(struct decode_engine *engine, uint32_t count)
 {
     uint32_t pages = 0;
     for (uint32_t i = 0; i < count; i++) {
-        pages += engine->turns[i].pages;
+        struct batch_turn *turn = &engine->turns[i];
+        struct decode_request *request = &engine->requests[engine->planned[i]];
+        if (turn->fate == BATCH_RUNS && engine->members[i].pages == 0) {
+            share_beginning(engine, request);
+            const uint32_t left = request->engine.token_count - request->engine.computed;
+            turn->pages -= request->engine.page_count;
+            turn->rows = left < turn->rows ? left : turn->rows;
+        }
+        pages += turn->pages;
+    }
+    return pages;
+}
+
+/* True when the pages of the plan could be taken. What is given back is given back either way. */
+static bool carry_out(struct decode_engine *engine, uint32_t runners, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
         if (engine->turns[i].fate != BATCH_DROPS)
             continue;
         atomic_store(&engine->short_of_pages, true); /* before control can see them free */
         drop(engine, engine->planned[i]);
     }
-    if (page_pool_reserve(engine->worker->pages, pages) != STATUS_OK)
-        return false;
+    const uint32_t pages = pages_to_take(engine, count);
+    const bool there = prefix_tree_reserve(engine->worker->prefixes, pages) == STATUS_OK;
     for (uint32_t i = 0; i < count; i++) {
+        const uint32_t place = engine->planned[i];
         if (engine->turns[i].fate != BATCH_RUNS)
             continue;
-        const uint32_t place = engine->planned[i];
+        if (!there && engine->members[i].pages == 0)
+            decode_batch_truncate(engine, place, 0);
+        if (!there)
+            continue;
         take_pages(engine, place, engine->turns[i].pages);
         engine->requests[place].engine.rows = engine->turns[i].rows;
         if (i >= runners)
             join(engine, place);
     }
-    return true;
+    return there;
+}
+
+/* A prompt that is read here may begin like one that was read since it came; the one whose turn it
+ * is finds out. */
+static void look_again(struct decode_engine *engine)
+{
+    const uint32_t count = engine->running_count + engine->waiting_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t place = i < engine->running_count
+                                   ? engine->running[i]
+                                   : engine->waiting[i - engine->running_count];
+        struct decode_request *request = &engine->requests[place];
+        if (request->engine.page_count == 0 ||
+            request->engine.token_count - request->engine.computed == 1)
+            continue;
+        share_beginning(engine, request);
+        return;
+    }
 }
 
 uint32_t decode_batch_admit(struct decode_engine *engine)
 {
     uint32_t rows, runners;
+    look_again(engine);
     /* Control may reserve between the look and the taking, once: then the plan is made anew. */
     do {
         runners = engine->running_count;

@@ -42,9 +42,11 @@ void decode_engine_create(struct decode_engine *engine, struct worker *worker,
         .turns = calloc(all, sizeof *engine->turns),
         .planned = calloc(all, sizeof *engine->planned),
         .sequences = calloc(batch_max, sizeof *engine->sequences),
+        .shared_slots = calloc(job_pages(worker->limits.context_tokens, worker->limits.page_tokens),
+                               sizeof *engine->shared_slots),
     };
     CHECK(engine->waiting && engine->running && engine->members && engine->turns &&
-          engine->planned && engine->sequences);
+          engine->planned && engine->sequences && engine->shared_slots);
     step_time_init(&engine->step_time);
     LOG_INFO("rings: %zu commands, %zu events, %zu KiB", sizes.command_count, sizes.event_count,
              (sizes.command_count * sizes.command_bytes + sizes.event_count * sizes.event_bytes) >>
@@ -61,6 +63,7 @@ void decode_engine_destroy(struct decode_engine *engine)
     free(engine->turns);
     free(engine->planned);
     free(engine->sequences);
+    free(engine->shared_slots);
 }
 
 static void take_command(struct decode_engine *engine, const struct decode_command *command)
@@ -135,10 +138,12 @@ static bool pick(struct decode_engine *engine, uint32_t place, const struct pass
     event.token.finish = job_finish(job, &engine->worker->limits, id, position);
     request->engine.last_token_ns = clock_now_ns(engine->worker->clock);
     const bool stays = event.token.finish == FINISH_NONE;
-    if (stays)
+    if (stays) {
         job->tokens[request->engine.token_count++] = id;
-    else
+    } else {
+        decode_batch_keep(engine, place);
         decode_batch_truncate(engine, place, 0);
+    }
     engine_port_event(engine->port, &event);
     return stays;
 }
@@ -162,6 +167,8 @@ static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t en
             request->engine.first_step_us = (end_ns - start_ns) / NS_PER_US;
         }
         request->engine.computed += request->engine.rows;
+        if (request->engine.computed == request->engine.token_count && request->engine.rows > 1)
+            decode_batch_keep(engine, place); /* a prompt is read: others may begin like it */
         if (request->engine.computed == request->engine.token_count)
             stays = pick(engine, place, rows, row++);
         if (stays)

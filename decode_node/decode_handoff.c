@@ -12,7 +12,7 @@
 static enum status pages_reserve(void *arg, uint32_t count)
 {
     struct decode_node *node = arg;
-    return page_pool_reserve(node->worker->pages, count);
+    return prefix_tree_reserve(node->worker->prefixes, count);
 }
 
 static void pages_unreserve(void *arg, uint32_t count)
@@ -37,6 +37,28 @@ static void pages_give_back(void *arg, const uint32_t *slots, uint32_t count)
     engine_port_poke(node->port);
 }
 
+/* Between reservation and offer the same beginning may have come with another request. */
+static uint32_t pages_held(void *arg, void *context, uint32_t first_page, uint32_t page_count)
+{
+    struct decode_node *node = arg;
+    struct decode_request *request = context;
+    struct worker *worker = node->worker;
+    const uint32_t tokens = request->job.given_count - 1;
+    struct prefix_match match;
+    if (worker->options->no_prefix_cache || first_page != request->cached_pages)
+        return 0;
+    prefix_tree_peek(worker->prefixes, 0, request->job.tokens, tokens, &match);
+    if (match.page_count <= first_page)
+        return 0;
+    const uint32_t found =
+        prefix_tree_lookup(worker->prefixes, 0, request->job.tokens, tokens, request->slots);
+    /* The first ones are held twice now; a page of the index stays while somebody holds it. */
+    CHECK(found >= first_page && found - first_page < page_count);
+    page_pool_free(worker->pages, request->slots, first_page);
+    request->cached_pages = found;
+    return found - first_page;
+}
+
 /* ---- what comes of a hand-off ---- */
 
 /* The first token comes from another process. */
@@ -46,10 +68,11 @@ static enum status check_first(const struct decode_node *node, const struct deco
 {
     const struct job *job = &request->job;
     const struct job_limits *limits = &node->worker->limits;
-    if (slot_count != request->prompt_pages)
+    if (slot_count != request->prompt_pages - request->cached_pages)
         return error_set(error, STATUS_MISMATCH,
-                         "the hand-off brought %" PRIu32 " pages, the prompt has %" PRIu32,
-                         slot_count, request->prompt_pages);
+                         "the hand-off brought %" PRIu32 " pages, the prompt has %" PRIu32
+                         " and %" PRIu32 " of them were here",
+                         slot_count, request->prompt_pages, request->cached_pages);
     const struct request_key *key = decode_request_key(node, request);
     if (first->request != key->request || first->attempt != key->attempt ||
         first->choice != key->choice)
@@ -88,7 +111,7 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
     request->control.handoff = 0;
     if (node->closing || check_first(node, request, first, slot_count, &error) != STATUS_OK) {
         page_pool_free(pages, slots, slot_count);
-        decode_request_unreserve(node, request);
+        decode_request_let_go(node, request);
         if (node->closing)
             return;
         LOG_WARN("request %" PRIx64 ": %s", decode_request_key(node, request)->request, error.text);
@@ -97,8 +120,12 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
         decode_request_release(node, request);
         return;
     }
-    memcpy(request->slots, slots, slot_count * sizeof *slots);
-    page_pool_take(pages, rest, request->slots + slot_count);
+    memcpy(request->slots + request->cached_pages, slots, slot_count * sizeof *slots);
+    page_pool_take(pages, rest, request->slots + request->prompt_pages);
+    /* Others may begin like it. */
+    if (!node->worker->options->no_prefix_cache)
+        prefix_tree_insert(node->worker->prefixes, 0, request->job.tokens, request->job.given_count,
+                           request->slots);
     request->job.tokens[request->job.given_count] = first->tokens.items[0];
     request->engine.page_count = request->pages_first;
     request->engine.computed = request->job.given_count;
@@ -113,7 +140,7 @@ static void on_failed(void *arg, void *context, enum status status, const char *
     struct decode_request *request = context;
     /* The prompt's pages go back by themselves. */
     request->control.handoff = 0;
-    decode_request_unreserve(node, request);
+    decode_request_let_go(node, request);
     if (node->closing)
         return;
     const struct request_key *key = decode_request_key(node, request);
@@ -131,11 +158,11 @@ enum status decode_handoff_reserve(struct decode_node *node, struct decode_reque
 {
     const struct request_key *key = decode_request_key(node, request);
     const uint32_t rest = request->pages_first - request->prompt_pages;
-    if (page_pool_reserve(node->worker->pages, rest) != STATUS_OK)
+    if (prefix_tree_reserve(node->worker->prefixes, rest) != STATUS_OK)
         return error_set(error, STATUS_BUSY, "the last free KV pages were just taken");
-    const enum status status =
-        handoff_reserve(node->receiver, key->request, key->attempt, request->prompt_pages, lease_ms,
-                        request, &request->control.handoff, ticket_out, error);
+    const enum status status = handoff_reserve(
+        node->receiver, key->request, key->attempt, request->prompt_pages - request->cached_pages,
+        lease_ms, request, &request->control.handoff, ticket_out, error);
     if (status != STATUS_OK)
         page_pool_unreserve(node->worker->pages, rest);
     /* Hand-offs of requests that are gone may still be in quarantine: that passes. */
@@ -151,6 +178,7 @@ enum status decode_handoff_create(struct decode_node *node, struct error *error)
         .on_failed = on_failed,
     };
     static const struct handoff_pages pages = {
+        .held = pages_held,
         .reserve = pages_reserve,
         .unreserve = pages_unreserve,
         .take = pages_take,

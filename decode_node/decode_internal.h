@@ -14,7 +14,8 @@
 /* Where a request is, as control sees it, and who owns its pages then. */
 enum decode_state {
     DECODE_FREE,
-    DECODE_RESERVED, /* the prompt's: the hand-off; the one to grow into: set aside, unnamed */
+    DECODE_RESERVED, /* cached: held; the prompt's others: the hand-off; one to grow into: set
+                      * aside, unnamed */
     DECODE_ACTIVE,   /* the engine, where it waits for a place or runs, or has lost them */
     DECODE_LEAVING,  /* given up; still the engine's, until its last word */
     DECODE_STATE_COUNT
@@ -31,11 +32,12 @@ enum decode_step {
 struct decode_request {
     /* Fixed while the place is taken; both threads read. */
     struct job job;
-    bool local;            /* the prompt is read here */
+    bool local;            /* what is not cached of the prompt is read here */
     uint32_t pages_end;    /* for prompt and whole answer */
     uint32_t pages_first;  /* what a reservation sets aside: batch_admission_pages */
-    uint32_t prompt_pages; /* of these, what the hand-off brings */
-    uint32_t *slots;       /* [pages of a context] */
+    uint32_t prompt_pages; /* of these, for the prompt */
+    uint32_t cached_pages; /* of these, from the index, the first ones: no hand-off brings them */
+    uint32_t *slots;       /* [pages of a context] cached ones at once, the rest in ACTIVE */
 
     struct {
         enum decode_state state;
@@ -103,6 +105,7 @@ struct decode_engine {
     struct batch_turn *turns;           /* the same */
     uint32_t *planned;                  /* the same: places in the order of the snapshot */
     struct forward_sequence *sequences; /* [batch_max] */
+    uint32_t *shared_slots;             /* [pages of a context] of a look-up */
     struct step_time step_time;
     uint32_t preempted, lost_tokens; /* since the last EVENT_STEP */
     /* Somebody here waits for pages: control reserves none meanwhile. */
@@ -149,11 +152,15 @@ void decode_engine_run(void *arg);
 void decode_batch_add(struct decode_engine *engine, uint32_t place);
 /* Takes a sequence out with its pages; false when it is not there. */
 bool decode_batch_remove(struct decode_engine *engine, uint32_t place);
+/* Puts the full pages of what is computed into the index: they stay after the sequence, until they
+ * are needed, and are not written any more. */
+void decode_batch_keep(struct decode_engine *engine, uint32_t place);
 /* Plans the next step and carries out what comes before it: pages are given back and taken, the
  * lists and engine.rows are set. Returns the rows of the step. */
 uint32_t decode_batch_admit(struct decode_engine *engine);
 /* Takes back the tail of what was computed: from now on `tokens` tokens are in the pages, at most
- * as many as before; the pages behind them are free. */
+ * as many as before; the pages behind them are let go. Either 0, or not below what the index has
+ * got: a page that is shared is never written. */
 void decode_batch_truncate(struct decode_engine *engine, uint32_t place, uint32_t tokens);
 
 /* ---- requests, control thread ---- */
@@ -176,9 +183,9 @@ enum status decode_handoff_reserve(struct decode_node *node, struct decode_reque
 void decode_request_admit(struct decode_node *node, struct decode_request *request);
 const struct request_key *decode_request_key(const struct decode_node *node,
                                              const struct decode_request *request);
-/* Gives back what was set aside for growth when a hand-off comes to nothing, and wakes the engine:
- * it may wait for pages. */
-void decode_request_unreserve(struct decode_node *node, const struct decode_request *request);
+/* Lets go of what a reservation holds beside the hand-off, when that comes to nothing, and wakes
+ * the engine: it may wait for pages. */
+void decode_request_let_go(struct decode_node *node, struct decode_request *request);
 /* Frees the place of a request that is RESERVED or whose last word the engine has said. */
 void decode_request_release(struct decode_node *node, struct decode_request *request);
 

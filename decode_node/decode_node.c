@@ -184,7 +184,7 @@ static void end_requests(struct decode_node *node)
         if (request->control.state == DECODE_RESERVED && request->control.handoff != 0) {
             handoff_cancel(node->receiver, request->control.handoff, STATUS_CANCELED,
                            "the decode node stops");
-            decode_request_unreserve(node, request);
+            decode_request_let_go(node, request);
         }
         page_pool_free(pages, request->slots, request->engine.page_count);
     }

@@ -56,9 +56,12 @@ void decode_request_admit(struct decode_node *node, struct decode_request *reque
     engine_port_command(node->port, &command);
 }
 
-void decode_request_unreserve(struct decode_node *node, const struct decode_request *request)
+void decode_request_let_go(struct decode_node *node, struct decode_request *request)
 {
-    page_pool_unreserve(node->worker->pages, request->pages_first - request->prompt_pages);
+    struct page_pool *pages = node->worker->pages;
+    page_pool_unreserve(pages, request->pages_first - request->prompt_pages);
+    page_pool_free(pages, request->slots, request->cached_pages);
+    request->cached_pages = 0;
     engine_port_poke(node->port);
 }
 
@@ -94,6 +97,7 @@ static void take(struct decode_node *node, struct decode_request *request,
     request->pages_first =
         batch_admission_pages(request->job.given_count, limits->page_tokens, request->pages_end);
     request->prompt_pages = job_pages(request->job.given_count, limits->page_tokens);
+    request->cached_pages = 0;
     memset(&request->control, 0, sizeof request->control);
     memset(&request->engine, 0, sizeof request->engine);
     request->control.written = request->job.emitted_count;
@@ -139,8 +143,13 @@ static enum status check_pages(const struct decode_node *node, const struct deco
                                struct error *error)
 {
     const uint32_t total = node->worker->limits.pages_total;
-    const uint32_t free = page_pool_free_count(node->worker->pages);
     const uint32_t growing = node->engine_running;
+    struct prefix_match match = {0};
+    if (!node->worker->options->no_prefix_cache)
+        prefix_tree_peek(node->worker->prefixes, 0, request->job.tokens,
+                         request->job.given_count - 1, &match);
+    const uint32_t free = prefix_tree_available(node->worker->prefixes);
+    const uint32_t needed = request->pages_first - match.page_count;
     if (request->pages_end > total)
         return error_set(error, STATUS_LIMIT,
                          "prompt and answer take %" PRIu32
@@ -151,25 +160,39 @@ static enum status check_pages(const struct decode_node *node, const struct deco
                          "requests that were preempted wait for KV pages, %" PRIu32 " of %" PRIu32
                          " are free",
                          free, total);
-    if (free >= request->pages_first + growing)
+    if (free >= needed + match.idle_count + growing)
         return STATUS_OK;
     return error_set(error, STATUS_BUSY,
                      "%" PRIu32 " KV pages are needed to begin and %" PRIu32
                      " kept for those that run, %" PRIu32 " of %" PRIu32 " are free",
-                     request->pages_first, growing, free, total);
+                     needed, growing, free, total);
+}
+
+/* Holds what the index has of the prompt; the last token is always computed, for its logits. */
+static void hold_cached(struct decode_node *node, struct decode_request *request)
+{
+    if (!node->worker->options->no_prefix_cache)
+        request->cached_pages = prefix_tree_lookup(node->worker->prefixes, 0, request->job.tokens,
+                                                   request->job.given_count - 1, request->slots);
+}
+
+static uint32_t cached_tokens(const struct decode_node *node, const struct decode_request *request)
+{
+    return request->cached_pages * node->worker->limits.page_tokens;
 }
 
 /* A prompt that is read here: its pages are named at once. */
 static enum status reserve_local(struct decode_node *node, struct decode_request *request,
                                  struct error *error)
 {
-    struct page_pool *pages = node->worker->pages;
+    struct worker *worker = node->worker;
+    const uint32_t rest = request->pages_first - request->cached_pages;
     /* The engine may have taken some since the look. */
-    if (page_pool_reserve(pages, request->pages_first) != STATUS_OK)
-        return error_set(error, STATUS_BUSY, "%" PRIu32 " KV pages are no longer free",
-                         request->pages_first);
-    page_pool_take(pages, request->pages_first, request->slots);
+    if (prefix_tree_reserve(worker->prefixes, rest) != STATUS_OK)
+        return error_set(error, STATUS_BUSY, "%" PRIu32 " KV pages are no longer free", rest);
+    page_pool_take(worker->pages, rest, request->slots + request->cached_pages);
     request->engine.page_count = request->pages_first;
+    request->engine.computed = cached_tokens(node, request);
     request->engine.token_count = request->job.given_count;
     return STATUS_OK;
 }
@@ -180,16 +203,23 @@ static enum status set_aside(struct decode_node *node, struct decode_request *re
 {
     TRY(check_target(node, request, error));
     TRY(check_pages(node, request, error));
-    if (request->local)
-        return reserve_local(node, request, error);
+    hold_cached(node, request);
+    request->local |=
+        request->job.given_count - cached_tokens(node, request) <= message->local_tokens;
     uint32_t lease_ms = node->options->lease_ms;
     if (message->lease_ms > 0 && message->lease_ms < lease_ms)
         lease_ms = message->lease_ms;
-    return decode_handoff_reserve(node, request, lease_ms, ticket_out, error);
+    const enum status status =
+        request->local ? reserve_local(node, request, error)
+                       : decode_handoff_reserve(node, request, lease_ms, ticket_out, error);
+    if (status != STATUS_OK)
+        page_pool_free(node->worker->pages, request->slots, request->cached_pages);
+    return status;
 }
 
+/* request: NULL where none was taken. */
 static void reply(struct decode_node *node, const struct request_key *key, enum status status,
-                  const char *text, uint64_t handoff, uint64_t ticket)
+                  const char *text, const struct decode_request *request, uint64_t ticket)
 {
     struct worker *worker = node->worker;
     const struct msg_reserved message = {
@@ -198,10 +228,12 @@ static void reply(struct decode_node *node, const struct request_key *key, enum 
         .choice = key->choice,
         .refused = (uint32_t)-status,
         .text = wire_str(text),
-        .handoff = handoff,
+        .handoff = request == NULL ? 0 : request->control.handoff,
         .ticket = ticket,
         .boot_id = {worker->self.boot_id, sizeof worker->self.boot_id},
         .address = wire_str(handoff_receiver_address(node->receiver)),
+        .cached_tokens = request == NULL ? 0 : cached_tokens(node, request),
+        .local = request != NULL && request->local,
     };
     worker_send(worker, key->router, MESSAGE_ID_RESERVED, &message);
 }
@@ -210,7 +242,7 @@ static void refuse(struct decode_node *node, const struct request_key *key,
                    const struct error *error)
 {
     LOG_INFO("request %" PRIx64 " is refused: %s", key->request, error->text);
-    reply(node, key, error->status, error->text, 0, 0);
+    reply(node, key, error->status, error->text, NULL, 0);
 }
 
 void decode_request_reserve(struct decode_node *node, struct router_ref router,
@@ -236,7 +268,7 @@ void decode_request_reserve(struct decode_node *node, struct router_ref router,
         refuse(node, &key, &error);
         return;
     }
-    reply(node, &key, STATUS_OK, "", request->control.handoff, ticket);
+    reply(node, &key, STATUS_OK, "", request, ticket);
     if (request->local)
         decode_request_admit(node, request);
     else
@@ -261,6 +293,7 @@ static void send_report(struct decode_node *node, const struct decode_request *r
         .queue_us = elapsed_us(request->control.ready_ns, request->engine.first_step_ns),
         .compute_us = elapsed_us(request->engine.first_step_ns, request->engine.last_token_ns),
         .first_step_us = request->engine.first_step_us,
+        .cached_tokens = cached_tokens(node, request),
     };
     worker_send(node->worker, key->router, MESSAGE_ID_REPORT, &report);
 }
@@ -276,7 +309,7 @@ void decode_request_drop(struct decode_node *node, uint32_t place, enum status s
     if (request->control.state == DECODE_RESERVED) {
         handoff_cancel(node->receiver, request->control.handoff, status, text);
         request->control.handoff = 0;
-        decode_request_unreserve(node, request);
+        decode_request_let_go(node, request);
         decode_request_release(node, request);
         return;
     }

@@ -347,9 +347,41 @@ Test(decode_daemon, without_pages_a_request_is_refused_until_they_are_back)
     close_all();
 }
 
+/* The heartbeat says that exactly so many rows were computed. */
+static bool all_rows_told(const void *rows)
+{
+    cr_assert_leq(node->heartbeat.tokens_done, *(const uint64_t *)rows);
+    return node->heartbeat.tokens_done == *(const uint64_t *)rows;
+}
+
 static bool one_was_preempted(const void *arg)
 {
     return ((const struct fake_worker *)arg)->heartbeat.decode.preemptions > 0;
+}
+
+/* Prompts that are read here and begin alike: the common pages are computed once. */
+Test(decode_daemon, a_common_beginning_is_read_once)
+{
+    enum { COUNT = 8, COMMON = 640 };
+    struct oracle oracle;
+    static int32_t prompts[COUNT][COMMON + 20];
+    struct fake_answer *answers[COUNT];
+    open_with((const char *[]){"--chunk-tokens", "128", NULL});
+    oracle_open(&oracle, model);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        memcpy(prompts[i], prompt, COMMON * sizeof *prompt);
+        memcpy(prompts[i] + COMMON, prompt + 1000 + i, 20 * sizeof *prompt);
+        struct ask ask = plain(COMMON + 20, 1);
+        ask.prompt = prompts[i];
+        answers[i] = ask_local(&ask);
+    }
+    for (uint32_t i = 0; i < COUNT; i++) {
+        fake_router_expect(&router, answers[i], FINISH_LENGTH);
+        oracle_compare(&oracle, answers[i], 1);
+    }
+    fake_router_wait(&router, "all rows", all_rows_told, &(uint64_t){COMMON + COUNT * 20});
+    oracle_close(&oracle);
+    close_all();
 }
 
 /* Six pages for two answers that need four each: the newer one gives its pages back, and is

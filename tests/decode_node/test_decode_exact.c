@@ -11,23 +11,26 @@
 #include "tests/worker/fake_router.h"
 #include "tests/worker/oracle.h"
 
-enum { REQUESTS = 200, PROMPT_MAX = 800, SHARED = 4, AT_ONCE = 24 };
+enum { REQUESTS = 200, PROMPT_MAX = 800, SHARED = 4, AT_ONCE = 24, PAGE = 16 };
 
 struct request {
     int32_t prompt[PROMPT_MAX];
     struct ask ask;
     bool local;
-    uint32_t cancel_at; /* once so many tokens are there; UINT32_MAX: never */
+    uint64_t refused_at; /* the heartbeat before the refusal; 0: none is to be answered */
+    uint32_t cancel_at;  /* once so many tokens are there; UINT32_MAX: never */
     struct fake_answer *answer;
     bool cancelled;
 };
 
 struct trial {
-    const char *model, *dtype_name;
+    const char *model, *dtype_name, *context;
     enum kv_dtype dtype;
     size_t strip_bytes; /* one page of one layer */
     uint32_t layers, requests, answer_max;
-    uint32_t pages; /* of the decode node */
+    uint32_t beginnings; /* shared ones, of SHARED */
+    uint32_t pages;      /* of the decode node */
+    const char *more;    /* a further option of both, or NULL */
 };
 
 static struct fake_router router;
@@ -40,7 +43,7 @@ static struct random dice;
 static void draw(struct request *request, const struct trial *trial)
 {
     static const uint32_t shared_tokens[SHARED] = {0, 64, 200, 384};
-    const uint32_t which = (uint32_t)random_below(&dice, SHARED);
+    const uint32_t which = (uint32_t)random_below(&dice, trial->beginnings);
     const uint32_t shared = shared_tokens[which];
     const uint32_t own = 1 + (uint32_t)random_below(&dice, 130);
     oracle_prompt(1000 + which, decode->vocab_count, shared, request->prompt);
@@ -52,8 +55,10 @@ static void draw(struct request *request, const struct trial *trial)
         .ignore_eos = true,
         .temperature = random_below(&dice, 2) == 0 ? 0 : 1.2f,
         .seed = random_next(&dice),
+        .local_tokens = 32,
     };
     request->local = random_below(&dice, 4) == 0;
+    request->refused_at = 0;
     request->cancel_at = random_below(&dice, 8) == 0
                              ? (uint32_t)random_below(&dice, request->ask.max_tokens)
                              : UINT32_MAX;
@@ -65,10 +70,16 @@ static void begin(struct request *request)
         fake_router_ask(&router, decode, request->local ? NULL : prefill, &request->ask);
 }
 
-/* A decode node without room says so; a router asks again. */
-static void ask_again(struct fake_answer *answer)
+/* A decode node without room says so; a router asks again with the next heartbeat. */
+static void ask_again(struct request *request)
 {
+    struct fake_answer *answer = request->answer;
     cr_assert_eq(answer->refused, STATUS_BUSY, "%s", answer->text);
+    if (request->refused_at == 0)
+        request->refused_at = decode->heartbeat.sequence;
+    if (request->refused_at == decode->heartbeat.sequence)
+        return;
+    request->refused_at = 0;
     answer->refused = STATUS_OK;
     answer->attempt++;
     fake_router_send_reserve(answer);
@@ -81,13 +92,13 @@ static bool attend(struct request *request)
     if (request->cancelled)
         return true;
     if (answer->refused != STATUS_OK)
-        ask_again(answer);
+        ask_again(request);
     if (answer->token_count >= request->cancel_at && answer->finish == FINISH_NONE) {
         fake_router_cancel(answer);
         return request->cancelled = true;
     }
     cr_assert_eq(answer->failed, STATUS_OK, "%s", answer->text);
-    return answer_over(answer);
+    return answer->refused == STATUS_OK && answer_over(answer);
 }
 
 static void run_all(const struct trial *trial)
@@ -138,16 +149,18 @@ static void try_all(const struct trial *trial)
     char kv[32], more[32];
     const size_t page = trial->strip_bytes * trial->layers;
     snprintf(kv, sizeof kv, "%zu", page * trial->pages);
-    snprintf(more, sizeof more, "%zu", page * 64);
+    snprintf(more, sizeof more, "%zu", page * 400);
     fake_router_open(&router);
     decode = fake_router_worker(&router, &decode_process, "baton-decode", trial->model,
                                 (const char *[]){"--kv-memory", kv, "--kv-dtype", trial->dtype_name,
-                                                 "--context", "896", "--chunk-tokens", "96",
-                                                 "--enable-fault-injection", NULL});
-    prefill = fake_router_worker(
-        &router, &prefill_process, "baton-prefill", trial->model,
-        (const char *[]){"--kv-memory", more, "--kv-dtype", trial->dtype_name, "--context", "896",
-                         "--chunk-tokens", "128", "--enable-fault-injection", NULL});
+                                                 "--context", trial->context, "--chunk-tokens",
+                                                 "96", "--page-tokens", "16",
+                                                 "--enable-fault-injection", trial->more, NULL});
+    prefill = fake_router_worker(&router, &prefill_process, "baton-prefill", trial->model,
+                                 (const char *[]){"--kv-memory", more, "--kv-dtype",
+                                                  trial->dtype_name, "--context", trial->context,
+                                                  "--chunk-tokens", "128", "--page-tokens", "16",
+                                                  "--enable-fault-injection", trial->more, NULL});
     cr_assert_eq(decode->pages_total, trial->pages);
     random_init(&dice, trial->requests + trial->dtype);
     for (uint32_t i = 0; i < trial->requests; i++)
@@ -163,29 +176,38 @@ static void try_all(const struct trial *trial)
 }
 
 /* 3 layers, 2 heads of 32. */
-static void try_tiny(enum kv_dtype dtype, const char *name)
+static void try_tiny(enum kv_dtype dtype, const char *name, const char *more)
 {
     char path[TEST_PATH_BYTES];
     snprintf(path, sizeof path, "%s", test_model("tiny.gguf", NULL));
     const struct trial trial = {.model = path,
                                 .dtype_name = name,
                                 .dtype = dtype,
-                                .strip_bytes = kv_page_bytes(dtype, 64, 2, 32),
+                                .strip_bytes = kv_page_bytes(dtype, PAGE, 2, 32),
                                 .layers = 3,
                                 .requests = REQUESTS,
+                                .context = "896",
                                 .answer_max = 180,
-                                .pages = 18};
+                                .beginnings = SHARED,
+                                .pages = 60,
+                                .more = more};
     try_all(&trial);
 }
 
 Test(decode_exact, two_hundred_at_once_are_answered_as_alone)
 {
-    try_tiny(KV_BF16, "bf16");
+    try_tiny(KV_BF16, "bf16", NULL);
 }
 
 Test(decode_exact, and_with_keys_and_values_in_eight_bits)
 {
-    try_tiny(KV_I8, "int8");
+    try_tiny(KV_I8, "int8", NULL);
+}
+
+/* Whoever is preempted is computed again from its first token. */
+Test(decode_exact, and_without_an_index_of_what_is_known)
+{
+    try_tiny(KV_BF16, "bf16", "--no-prefix-cache");
 }
 
 /* 30 layers, 3 heads of 64. */
@@ -200,10 +222,12 @@ Test(decode_exact, sixteen_of_a_real_model)
     const struct trial trial = {.model = path,
                                 .dtype_name = "bf16",
                                 .dtype = KV_BF16,
-                                .strip_bytes = kv_page_bytes(KV_BF16, 64, 3, 64),
+                                .strip_bytes = kv_page_bytes(KV_BF16, PAGE, 3, 64),
                                 .layers = 30,
                                 .requests = 16,
-                                .answer_max = 200,
-                                .pages = 14};
+                                .context = "320",
+                                .answer_max = 120,
+                                .beginnings = 2,
+                                .pages = 24};
     try_all(&trial);
 }

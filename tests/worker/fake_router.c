@@ -111,6 +111,11 @@ static void on_reserved(struct fake_worker *worker, const struct msg_reserved *r
     answer->reserved = true;
     answer->handoff = reserved->handoff;
     answer->ticket = reserved->ticket;
+    answer->cached_tokens = reserved->cached_tokens;
+    if (reserved->local != 0) {
+        answer->local = true;
+        answer->prefill = NULL;
+    }
     if (!answer->local && !answer->hold_prefill)
         fake_router_send_prefill(answer);
 }
@@ -278,14 +283,18 @@ static void fill_job(const struct fake_answer *answer, struct msg_job *out)
 
 void fake_router_send_reserve(const struct fake_answer *answer)
 {
-    struct msg_reserve reserve = {.local = answer->local, .lease_ms = answer->ask.lease_ms};
+    struct msg_reserve reserve = {.local = answer->local,
+                                  .lease_ms = answer->ask.lease_ms,
+                                  .local_tokens = answer->ask.local_tokens};
     fill_job(answer, &reserve.job);
     cr_assert_eq(link_send(answer->decode->link, MESSAGE_ID_RESERVE, &reserve), STATUS_OK);
 }
 
 void fake_router_send_prefill(const struct fake_answer *answer)
 {
-    struct msg_prefill prefill = {.handoff = answer->handoff, .ticket = answer->ticket};
+    struct msg_prefill prefill = {.handoff = answer->handoff,
+                                  .ticket = answer->ticket,
+                                  .cached_tokens = answer->cached_tokens};
     fill_job(answer, &prefill.job);
     if (answer->decode != NULL) {
         prefill.boot_id = (struct wire_bin){answer->decode->boot_id, 16};

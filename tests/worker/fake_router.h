@@ -36,6 +36,7 @@ struct ask {
     uint32_t top_logprobs; /* above 0: log-probabilities as well */
     float repetition_penalty, presence_penalty, frequency_penalty;
     uint32_t remaining_ms, lease_ms;
+    uint32_t local_tokens; /* the decode node reads so few itself */
 };
 
 struct fake_answer {
@@ -47,6 +48,7 @@ struct fake_answer {
     bool reserved;
     enum status refused;
     uint64_t handoff, ticket;
+    uint32_t cached_tokens;          /* as RESERVED says */
     int32_t tokens[FAKE_TOKENS_MAX]; /* new ones, by position behind the prompt */
     bool seen[FAKE_TOKENS_MAX];
     float logprobs[FAKE_TOKENS_MAX];

@@ -86,6 +86,57 @@ Test(handoff_pair, answers_are_those_of_one_process)
     close_all();
 }
 
+/* A chat goes on: what the decode node has of it, its own answer too, is not sent again. */
+Test(handoff_pair, the_second_turn_of_a_chat_is_sent_without_the_first)
+{
+    enum { PAGE_BYTES = 64 * 3 * 2 * 2 * 32 * 2 };
+    struct oracle oracle;
+    static int32_t chat[1000];
+    open_with(NULL, NULL);
+    oracle_open(&oracle, model);
+    memcpy(chat, prompt, 300 * sizeof *chat);
+    struct ask ask = plain(300, 100);
+    ask.prompt = chat;
+    struct fake_answer *answer = ask_pair(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    cr_assert_eq(answer->cached_tokens, 0);
+    cr_assert_eq(answer->reports[WORKER_PREFILL].handoff_bytes, 5 * PAGE_BYTES);
+
+    /* 399 of the 400 tokens were computed: six pages of 64. */
+    memcpy(chat + 300, answer->tokens, 100 * sizeof *chat);
+    memcpy(chat + 400, prompt + 1000, 120 * sizeof *chat);
+    ask = plain(520, 40);
+    ask.prompt = chat;
+    ask.temperature = 1;
+    answer = ask_pair(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    oracle_compare(&oracle, answer, 40);
+    cr_assert_eq(answer->cached_tokens, 384);
+    cr_assert_eq(answer->reports[WORKER_PREFILL].handoff_bytes, 3 * PAGE_BYTES);
+
+    /* Where little is left the decode node reads it itself. */
+    memcpy(chat + 520, answer->tokens, 40 * sizeof *chat);
+    memcpy(chat + 560, prompt + 2000, 20 * sizeof *chat);
+    ask = plain(580, 10);
+    ask.prompt = chat;
+    ask.local_tokens = 580 - 512;
+    answer = ask_pair(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    oracle_compare(&oracle, answer, 10);
+    cr_assert(answer->local);
+    cr_assert_eq(answer->cached_tokens, 512);
+    cr_assert_eq(answer->reports[WORKER_DECODE].cached_tokens, 512);
+    /* That turn's 589 computed tokens are nine pages now: five tokens are left. */
+    chat[580] = 7;
+    ask.prompt_count = 581;
+    ask.local_tokens = 4;
+    answer = ask_pair(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    cr_assert(!answer->local, "one token too many");
+    oracle_close(&oracle);
+    close_all();
+}
+
 Test(handoff_pair, many_at_once_join_and_leave)
 {
     enum { COUNT = 40 };
