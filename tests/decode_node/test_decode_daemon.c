@@ -98,7 +98,8 @@ Test(decode_daemon, many_join_and_leave_and_more_than_the_batch_wait)
         ask.temperature = 1;
         ask.seed = i;
         answers[i] = ask_local(&ask);
-        loop_run_once(router.loop, 1);
+        if (i % 6 == 5)
+            loop_run_once(router.loop, 1);
     }
     for (uint32_t i = 0; i < COUNT; i++)
         fake_router_expect(&router, answers[i], FINISH_LENGTH);
