@@ -158,7 +158,7 @@ struct worker_options {
         {.name = "enable-fault-injection",                                                         \
          .kind = CONFIG_FLAG,                                                                      \
          .offset = offsetof(struct worker_options, enable_fault_injection),                        \
-         .help = "inject the faults of --fault, and fill freed KV pages with NaN"},                                                  \
+         .help = "inject the faults of --fault; fill freed KV pages with NaN"},                    \
     {                                                                                              \
         .name = "notify-fd", .kind = CONFIG_U32,                                                   \
         .offset = offsetof(struct worker_options, notify_fd), .fallback = "0", .choices = "FD",    \
