@@ -56,9 +56,17 @@ static struct fake_answer *ask_pair(const struct ask *ask)
     return fake_router_ask(&router, decode, prefill, ask);
 }
 
+static const uint32_t lengths[] = {1, 63, 64, 65, 128, 129, 640, 1500};
+
+/* A heartbeat may be of before the last hand-off. */
+static bool all_lengths_landed(const void *arg)
+{
+    const struct fake_worker *worker = arg;
+    return worker->heartbeat.handoffs_done >= sizeof lengths / sizeof lengths[0];
+}
+
 Test(handoff_pair, answers_are_those_of_one_process)
 {
-    static const uint32_t lengths[] = {1, 63, 64, 65, 128, 129, 640, 1500};
     struct oracle oracle;
     open_with(NULL, NULL);
     oracle_open(&oracle, model);
@@ -77,7 +85,8 @@ Test(handoff_pair, answers_are_those_of_one_process)
         cr_assert_eq(report->handoff_bytes, (lengths[i] + 63) / 64 * 64 * 3 * 2 * 2 * 32 * 2);
         cr_assert_gt(report->handoff_us, 0);
     }
-    wait_idle();
+    fake_router_wait(&router, "the last hand-off at prefill", all_lengths_landed, prefill);
+    fake_router_wait(&router, "the last hand-off at decode", all_lengths_landed, decode);
     cr_assert_eq(prefill->heartbeat.handoffs_done, sizeof lengths / sizeof lengths[0]);
     cr_assert_eq(decode->heartbeat.handoffs_done, sizeof lengths / sizeof lengths[0]);
     cr_assert_eq(decode->heartbeat.handoff_bytes, pages * 64 * 3 * 2 * 2 * 32 * 2);
