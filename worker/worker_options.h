@@ -26,6 +26,7 @@ struct worker_options {
     uint32_t notify_fd, drain_ms;
     const char *secret_file, *tls_cert, *tls_key, *tls_ca;
     const char *mover; /* NULL: mover_default_name */
+    uint32_t checksum; /* enum handoff_checksum */
     bool insecure;
     const char *fault; /* see transfer/fault.h */
     bool enable_fault_injection;
@@ -134,6 +135,12 @@ struct worker_options {
          .offset = offsetof(struct worker_options, mover),                                         \
          .choices = "ucx|tls",                                                                     \
          .help = "how pages travel, the same on all nodes; ucx where it is built in, else tls"},   \
+        {.name = "checksum",                                                                       \
+         .kind = CONFIG_CHOICE,                                                                    \
+         .offset = offsetof(struct worker_options, checksum),                                      \
+         .fallback = "crc32c",                                                                     \
+         .choices = "none|crc32c",                                                                 \
+         .help = "how pages are checked after they travelled; the same on all nodes"},             \
         {.name = "tls-cert",                                                                       \
          .kind = CONFIG_TEXT,                                                                      \
          .offset = offsetof(struct worker_options, tls_cert),                                      \

@@ -242,6 +242,9 @@ enum status worker_handoff_setup(const struct worker *worker, const char *listen
     if (out->region.base == NULL)
         return error_set(error, STATUS_UNSUPPORTED,
                          "the host cannot see the pages of this device, as hand-offs need it to");
+    out->limits.checksum = (enum handoff_checksum)worker->options->checksum;
+    if (out->limits.checksum == HANDOFF_CHECKSUM_NONE)
+        LOG_WARN("pages travel without a checksum: nothing tells when they arrive damaged");
     out->limits.handoffs_max = worker->options->max_requests;
     out->limits.pages_max = job_pages(worker->limits.context_tokens, worker->limits.page_tokens);
     out->options = (struct mover_options){

@@ -215,6 +215,37 @@ Test(handoff_pair, a_request_placed_again_goes_on_where_it_was)
     close_all();
 }
 
+Test(handoff_pair, both_do_without_checksums)
+{
+    struct oracle oracle;
+    const char *const none[] = {"--checksum", "none", NULL};
+    open_with(none, none);
+    oracle_open(&oracle, model);
+    const struct ask ask = plain(300, 20);
+    struct fake_answer *answer = ask_pair(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    oracle_compare(&oracle, answer, 20);
+    oracle_close(&oracle);
+    close_all();
+}
+
+static bool answer_failed(const void *arg)
+{
+    return ((const struct fake_answer *)arg)->failures > 0;
+}
+
+Test(handoff_pair, one_with_checksums_takes_nothing_from_one_without)
+{
+    open_with((const char *[]){"--checksum", "none", NULL}, NULL);
+    const struct ask ask = plain(300, 20);
+    struct fake_answer *answer = ask_pair(&ask);
+    fake_router_wait(&router, "the refusal", answer_failed, answer);
+    cr_assert_neq(strstr(answer->text, "checksum is crc32c on the decode node and none on the"),
+                  NULL, "%s", answer->text);
+    fake_router_cancel(answer);
+    close_all();
+}
+
 /* Cancels after 0, 1, 2, … turns of the loop meet the request in every state it can be in. */
 Test(handoff_pair, cancels_at_any_time_give_all_pages_back)
 {
