@@ -54,7 +54,7 @@ enum { TRANSPORT_TCP, TRANSPORT_SHM, TRANSPORT_LOOPBACK, TRANSPORT_TLS };
 
 /* What the runs of one part gave. */
 struct series {
-    double speed[RUNS_MAX], cpu_per_gb[RUNS_MAX], round_trip_ns[RUNS_MAX];
+    double speed[RUNS_MAX], cpu_per_gb[RUNS_MAX], round_trip_ns[RUNS_MAX], late_ns[RUNS_MAX];
     uint64_t bytes, messages;
 };
 
@@ -115,6 +115,7 @@ static enum status part_run(struct transfer_pair *pair, struct report *report,
     series->speed[run] = gb / figures.seconds;
     series->cpu_per_gb[run] = gb > 0 ? figures.cpu_seconds / gb : 0;
     series->round_trip_ns[run] = figures.round_trip_ns;
+    series->late_ns[run] = figures.late_ns;
     series->bytes += figures.bytes;
     series->messages += figures.messages;
     return STATUS_OK;
@@ -173,6 +174,11 @@ static double cpu_of(struct report *report, enum transfer_part part)
     return bench_median(report->series[part].cpu_per_gb, report->options->runs);
 }
 
+static double late_us_of(struct report *report, enum transfer_part part)
+{
+    return bench_median(report->series[part].late_ns, report->options->runs) * 1e-3;
+}
+
 static void print_text(const struct transfer_plan *plan, struct report *report)
 {
     const struct options *o = report->options;
@@ -192,6 +198,8 @@ static void print_text(const struct transfer_plan *plan, struct report *report)
            report->checked, 100 * report->checked / report->limit, report->limit, "",
            cpu_of(report, TRANSFER_CHECKED));
     printf("crc32c alone           %7.2f GB/s\n", report->checksum);
+    printf("other work waits       %7.0f us at most without checksums, %.0f us with them\n",
+           late_us_of(report, TRANSFER_PLAIN), late_us_of(report, TRANSFER_CHECKED));
     printf("control round trip     %7.2f us", report->round_trip_us);
     if (plan->has_raw)
         printf("   %5.2f x raw, which takes %.2f us",
@@ -236,6 +244,8 @@ static void print_json(const struct transfer_plan *plan, struct report *report)
     put_number(&writer, "checked_of_limit", report->checked / report->limit);
     put_number(&writer, "plain_cpu_s_per_gb", cpu_of(report, TRANSFER_PLAIN));
     put_number(&writer, "checked_cpu_s_per_gb", cpu_of(report, TRANSFER_CHECKED));
+    put_number(&writer, "plain_late_us", late_us_of(report, TRANSFER_PLAIN));
+    put_number(&writer, "checked_late_us", late_us_of(report, TRANSFER_CHECKED));
     put_number(&writer, "round_trip_us", report->round_trip_us);
     if (plan->has_raw) {
         put_number(&writer, "raw_cpu_s_per_gb", cpu_of(report, report->raw_part));

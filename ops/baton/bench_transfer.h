@@ -40,6 +40,7 @@ struct transfer_figures {
     double seconds, cpu_seconds;
     uint64_t bytes, messages;
     double round_trip_ns; /* median */
+    double late_ns;       /* the longest that other work of a loop waited, at either end */
 };
 
 struct transfer_pair;

@@ -177,6 +177,8 @@ enum status transfer_pair_run(struct transfer_pair *pair, enum transfer_part par
     }
     *out = answer.figures;
     out->cpu_seconds += ours.cpu_seconds;
+    if (ours.late_ns > out->late_ns)
+        out->late_ns = ours.late_ns;
     return STATUS_OK;
 }
 
