@@ -20,6 +20,8 @@
 #include "base/log.h"
 #include "transfer/handoff_send_internal.h"
 
+enum { MESSAGES_PER_TURN = 16 };
+
 static void take_grant(struct handoff_out *out, const struct msg_grant *grant);
 static void take_landed(struct handoff_out *out);
 static void cross_grant(struct handoff_out *out, const struct msg_grant *grant);
@@ -138,11 +140,16 @@ static void out_finish_sending(struct handoff_out *out)
     /* CLOSED: the loss of the peer follows. */
 }
 
-/* One message for each hand-off in turn, until nobody can send. */
+/* One message for each hand-off in turn, until nobody can send; then, or after some of them, the
+ * other work of the loop has its turn. */
 static void pump(struct handoff_sender *sender)
 {
-    uint32_t idle = 0;
+    uint32_t idle = 0, sent = 0;
     while (idle < sender->totals.open) {
+        if (sent == MESSAGES_PER_TURN) {
+            loop_task_schedule(sender->work);
+            return;
+        }
         struct handoff_out *out = TAILQ_FIRST(&sender->active);
         const enum status status = handoff_out_send(out);
         if (status == STATUS_AGAIN)
@@ -152,6 +159,7 @@ static void pump(struct handoff_sender *sender)
         if (status == STATUS_LIMIT || status == STATUS_INVALID)
             out_abort(out, status, "the mover refused a data message");
         idle = status == STATUS_OK ? 0 : idle + 1;
+        sent += status == STATUS_OK;
         out_finish_sending(out);
     }
 }

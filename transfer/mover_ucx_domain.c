@@ -13,7 +13,7 @@
 #include "base/log.h"
 
 enum { RENDEZVOUS_RDMA_BYTES = 64 << 10 };
-enum { PROGRESS_PER_TURN = 2000 }; /* calls before other events of the loop get their turn */
+enum { PROGRESS_PER_TURN = 64 }; /* calls before other events of the loop get their turn */
 
 enum status domain_status(ucs_status_t status)
 {

@@ -169,6 +169,30 @@ PROCESS_MOVER(a_stopped_sender_is_found_and_writes_nothing_later)
     stop_sender(ops, 16 << 20);
 }
 
+/* ---- the same by rendezvous ---- */
+
+/* As over RDMA: the receiver has room and a place before a byte leaves the sender's pages. */
+static const struct mover_ops *ucx_by_rendezvous(void)
+{
+    cr_assert_eq(setenv("UCX_RNDV_THRESH", "1024", 1), 0);
+    return mover_of_case("ucx");
+}
+
+Test(handoff_death, ucx_rendezvous_arrives_byte_for_byte)
+{
+    between_processes_pages_arrive_byte_for_byte(ucx_by_rendezvous());
+}
+
+Test(handoff_death, ucx_rendezvous_sender_is_killed_at_any_moment)
+{
+    a_sender_is_killed_at_any_moment(ucx_by_rendezvous());
+}
+
+Test(handoff_death, ucx_rendezvous_stopped_sender_is_found_and_writes_nothing_later)
+{
+    a_stopped_sender_is_found_and_writes_nothing_later(ucx_by_rendezvous());
+}
+
 /* ---- the receiver dies ---- */
 
 /* A decode node that reserves what it was asked and tells the ids. */
@@ -249,4 +273,14 @@ PROCESS_MOVER(a_stopped_receiver_is_found)
 {
     lose_receiver(ops, SIGSTOP, STATUS_TIMEOUT, 1);
     lose_receiver(ops, SIGSTOP, STATUS_TIMEOUT, 10 << 20);
+}
+
+Test(handoff_death, ucx_rendezvous_receiver_is_killed)
+{
+    a_receiver_is_killed(ucx_by_rendezvous());
+}
+
+Test(handoff_death, ucx_rendezvous_stopped_receiver_is_found)
+{
+    a_stopped_receiver_is_found(ucx_by_rendezvous());
 }
