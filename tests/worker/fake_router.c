@@ -287,6 +287,7 @@ void fake_router_send_reserve(const struct fake_answer *answer)
                                   .lease_ms = answer->ask.lease_ms,
                                   .local_tokens = answer->ask.local_tokens};
     fill_job(answer, &reserve.job);
+    answer->decode->asked_sequence = answer->decode->heartbeat.sequence;
     cr_assert_eq(link_send(answer->decode->link, MESSAGE_ID_RESERVE, &reserve), STATUS_OK);
 }
 
@@ -296,6 +297,7 @@ void fake_router_send_prefill(const struct fake_answer *answer)
                                   .ticket = answer->ticket,
                                   .cached_tokens = answer->cached_tokens};
     fill_job(answer, &prefill.job);
+    answer->prefill->asked_sequence = answer->prefill->heartbeat.sequence;
     if (answer->decode != NULL) {
         prefill.boot_id = (struct wire_bin){answer->decode->boot_id, 16};
         prefill.address = wire_str(answer->decode->data_address);
@@ -303,8 +305,8 @@ void fake_router_send_prefill(const struct fake_answer *answer)
     cr_assert_eq(link_send(answer->prefill->link, MESSAGE_ID_PREFILL, &prefill), STATUS_OK);
 }
 
-struct fake_answer *fake_router_begin(struct fake_router *router, const struct fake_worker *decode,
-                                      const struct fake_worker *prefill, const struct ask *ask)
+struct fake_answer *fake_router_begin(struct fake_router *router, struct fake_worker *decode,
+                                      struct fake_worker *prefill, const struct ask *ask)
 {
     cr_assert(router->answer_count < FAKE_ANSWERS_MAX);
     struct fake_answer *answer = &router->answers[router->answer_count++];
@@ -319,8 +321,8 @@ struct fake_answer *fake_router_begin(struct fake_router *router, const struct f
     return answer;
 }
 
-struct fake_answer *fake_router_ask(struct fake_router *router, const struct fake_worker *decode,
-                                    const struct fake_worker *prefill, const struct ask *ask)
+struct fake_answer *fake_router_ask(struct fake_router *router, struct fake_worker *decode,
+                                    struct fake_worker *prefill, const struct ask *ask)
 {
     struct fake_answer *answer = fake_router_begin(router, decode, prefill, ask);
     if (decode != NULL)
@@ -364,8 +366,9 @@ bool worker_idle(const void *arg)
 {
     const struct fake_worker *worker = arg;
     const struct msg_heartbeat *h = &worker->heartbeat;
-    return h->pages_free == worker->pages_total && h->running == 0 && h->waiting == 0 &&
-           h->queued_tokens == 0 && h->pages_handoff == 0;
+    /* One may have been on its way already. */
+    return h->sequence > worker->asked_sequence + 1 && h->pages_free == worker->pages_total &&
+           h->running == 0 && h->waiting == 0 && h->queued_tokens == 0 && h->pages_handoff == 0;
 }
 
 bool worker_gone(const void *arg)

@@ -21,6 +21,7 @@ struct fake_worker {
     uint8_t boot_id[16];
     uint32_t context_tokens, vocab_count, pages_total, max_batch;
     struct msg_heartbeat heartbeat; /* the last one; sequence 0: none yet */
+    uint64_t asked_sequence;        /* of the last one when something was asked of it */
 };
 
 /* What to ask for. Zero members mean: greedy, nothing special. */
@@ -42,7 +43,7 @@ struct ask {
 struct fake_answer {
     uint64_t request;
     uint32_t attempt;
-    const struct fake_worker *decode, *prefill;
+    struct fake_worker *decode, *prefill;
     bool local;
     struct ask ask;
     bool reserved;
@@ -92,11 +93,11 @@ void fake_router_wait(struct fake_router *router, const char *what, bool (*done)
 
 /* RESERVE to decode (NULL: none, PREFILL at once without a hand-off), then PREFILL to prefill
  * (NULL: the decode node reads the prompt itself). */
-struct fake_answer *fake_router_ask(struct fake_router *router, const struct fake_worker *decode,
-                                    const struct fake_worker *prefill, const struct ask *ask);
+struct fake_answer *fake_router_ask(struct fake_router *router, struct fake_worker *decode,
+                                    struct fake_worker *prefill, const struct ask *ask);
 /* The same with another id, and what is not to follow by itself. */
-struct fake_answer *fake_router_begin(struct fake_router *router, const struct fake_worker *decode,
-                                      const struct fake_worker *prefill, const struct ask *ask);
+struct fake_answer *fake_router_begin(struct fake_router *router, struct fake_worker *decode,
+                                      struct fake_worker *prefill, const struct ask *ask);
 void fake_router_send_reserve(const struct fake_answer *answer);
 void fake_router_send_prefill(const struct fake_answer *answer);
 void fake_router_cancel(const struct fake_answer *answer);
@@ -106,7 +107,8 @@ bool answer_over(const void *answer);
 bool answer_reserved(const void *answer);
 /* Finished with a report of each worker that took part (as far as it can give one). */
 bool answer_reported(const void *answer);
-/* The last heartbeat shows a worker with nothing to do and all pages free. */
+/* The last heartbeat shows a worker with nothing to do and all pages free, and it was sent after
+ * the worker had taken what it was last asked. */
 bool worker_idle(const void *worker);
 bool worker_gone(const void *worker);
 
