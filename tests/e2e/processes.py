@@ -68,6 +68,11 @@ def all_stopped(pid):
     return set(thread_states(pid)) == {"T"}
 
 
+def is_sanitized():
+    """A sanitizer keeps freed memory aside on purpose."""
+    return b"__asan_init" in BATON.read_bytes()
+
+
 def real_model():
     """The default model, or a skipped test."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))

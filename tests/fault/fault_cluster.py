@@ -11,7 +11,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
 from cluster import Cluster, tiny_model
-from processes import BATON, Events, all_stopped, run, wait_for
+from processes import BATON, Events, all_stopped, is_sanitized, run, wait_for
 
 LONG = bool(os.environ.get("BATON_TEST_LONG"))
 ROOT = pathlib.Path(__file__).resolve().parents[2]

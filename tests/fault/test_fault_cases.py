@@ -11,7 +11,7 @@ import threading
 import unittest
 
 from fault_cluster import LONG, FaultCluster, prompts, reference, run, tiny_model, wait_for
-from fault_cluster import BATON
+from fault_cluster import BATON, is_sanitized
 
 NAMES = ("prefill-0", "decode-0")
 LONG_ANSWER = 1200
@@ -176,8 +176,6 @@ class Cases(unittest.TestCase):
         cluster = self.start()
         texts = prompts(6)
         usages = []
-        # A sanitizer keeps freed memory aside on purpose.
-        sanitized = b"__asan_init" in pathlib.Path(BATON).read_bytes()
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             for _ in range(3):
                 ends = list(pool.map(lambda i: cluster.ask(texts[i % 6], False),
@@ -188,7 +186,7 @@ class Cases(unittest.TestCase):
                                for name, pid in cluster.cluster.pids().items()})
         for name in usages[0]:
             (_, _), (fds, rss_kib), (fds_later, rss_kib_later) = (usage[name] for usage in usages)
-            if not sanitized:
+            if not is_sanitized():
                 self.assertLess(rss_kib_later, rss_kib * 1.1 + 2048, name)
             pid = cluster.cluster.pids()[name]  # clients that left may still be noticed
             wait_for(lambda pid=pid, fds=fds: self.usage_of(pid)[0] <= fds,
