@@ -40,6 +40,7 @@ struct link {
     struct buffer output; /* one frame at a time */
     void *message;        /* the decoded one */
     bool attached, open, inside, closed;
+    bool overflown; /* a message was lost, so the link is as good as broken */
     char peer[64];
 };
 TAILQ_HEAD(link_list, link);
@@ -259,11 +260,23 @@ static size_t on_data(void *arg, const void *data, size_t bytes)
     return taken;
 }
 
+static void end_overflown(struct link *link)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%s does not take what is sent: %zu bytes wait, no more may",
+             link->peer, link->limits.output_bytes_max);
+    link_fail(link, STATUS_LIMIT, text);
+}
+
 /* Checks are counted, not time: a stall of this process makes one of them late, and what came
  * meanwhile is read before the next. */
 static void on_silence(void *arg)
 {
     struct link *link = arg;
+    if (link->overflown) {
+        end_overflown(link);
+        return;
+    }
     if (++link->silent_checks <= LINK_SILENCE_CHECKS)
         return;
     char text[160];
@@ -422,6 +435,8 @@ enum status link_send(struct link *link, enum message_id id, const void *message
 {
     if (link->closed || !link->stream)
         return STATUS_CLOSED;
+    if (link->overflown)
+        return STATUS_LIMIT;
     struct error error = {0};
     buffer_clear(&link->output);
     const enum status status = wire_encode(id, message, &link->output, &error);
@@ -445,6 +460,7 @@ enum status link_send(struct link *link, enum message_id id, const void *message
     const enum status sent = stream_send(link->stream, link->output.data, bytes);
     if (link->output.capacity > LINK_ARENA_KEPT_BYTES)
         buffer_free(&link->output);
+    link->overflown = sent == STATUS_LIMIT;
     return sent;
 }
 

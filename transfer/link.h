@@ -47,7 +47,9 @@ void link_listener_close(struct link_listener *listener);
 /* For accepted links, inside on_accept. */
 void link_attach(struct link *link, const struct link_events *events, void *arg);
 
-/* Encodes and sends. LIMIT when a field or the output bound would be passed, CLOSED when gone. */
+/* Encodes and sends. LIMIT when a field's limit or the output bound would be passed, CLOSED when
+ * gone. Behind a message that passed the output bound none is sent any more: what follows a gap
+ * would be misread, so the link closes soon with LIMIT, by on_close, never inside this call. */
 enum status link_send(struct link *link, enum message_id id, const void *message);
 const char *link_peer(const struct link *link);
 /* Whether the process that says it is boot_id is the one that proved the secret (gate_check). */

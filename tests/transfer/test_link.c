@@ -304,6 +304,7 @@ Test(link, the_output_bound_and_field_limits_hold)
     struct pair pair;
     pair_init(&pair);
     pair.limits.output_bytes_max = 4096;
+    pair.limits.silent_ms = 400;
     pair_listen(&pair);
     struct error error;
     cr_assert_eq(link_dial(pair.loop, pair.address, &end_events, &pair.client, &pair.limits,
@@ -316,8 +317,13 @@ Test(link, the_output_bound_and_field_limits_hold)
     cr_assert(sent > 10 && sent <= 4096 / WIRE_PREFIX_BYTES);
     const struct msg_cancel cancel = {.attempt = 70000};
     cr_assert_eq(link_send(pair.client.link, MESSAGE_ID_CANCEL, &cancel), STATUS_LIMIT);
+    /* What was taken arrives; then the link ends, because something was not. */
     TURN_UNTIL(pair.loop, pair.server.messages == sent);
     cr_assert_eq(pair.server.last, sent);
+    cr_assert_eq(send_ack(pair.client.link, sent + 2), STATUS_LIMIT);
+    TURN_UNTIL(pair.loop, pair.client.closed == 1 && pair.server.closed == 1);
+    cr_assert_eq(pair.client.status, STATUS_LIMIT);
+    cr_assert_eq(pair.server.messages, sent);
     pair_free(&pair);
 }
 
