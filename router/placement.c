@@ -8,8 +8,9 @@ const char *placement_reason_name(enum placement_reason reason)
 {
     static const char *const names[] = {
         [PLACEMENT_PAIR] = "pair",           [PLACEMENT_LOCAL] = "local",
-        [PLACEMENT_ONE_TOKEN] = "one_token", [PLACEMENT_NO_DECODE] = "no_decode",
-        [PLACEMENT_FULL] = "full",           [PLACEMENT_TOO_LONG] = "too_long",
+        [PLACEMENT_SHORT] = "short",         [PLACEMENT_ONE_TOKEN] = "one_token",
+        [PLACEMENT_NO_DECODE] = "no_decode", [PLACEMENT_FULL] = "full",
+        [PLACEMENT_TOO_LONG] = "too_long",
     };
     return (size_t)reason < ARRAY_COUNT(names) ? names[reason] : "unknown";
 }
@@ -26,7 +27,7 @@ static bool fits(const struct placement_worker *worker, const struct placement_r
     const uint64_t sequence = (uint64_t)request->prompt_tokens + request->max_tokens;
     if (sequence > worker->context_tokens)
         return false;
-    /* A decode node sets pages aside for the whole answer, a prefill node for the prompt. */
+    /* A decode node comes to hold the whole answer too, a prefill node the prompt. */
     const uint64_t held = worker->role == WORKER_DECODE ? sequence : request->prompt_tokens;
     return worker->page_tokens == 0 || (uint64_t)worker->pages_total * worker->page_tokens >= held;
 }
@@ -141,10 +142,12 @@ struct placement placement_choose(const struct placement_snapshot *snapshot,
         placement.reason = PLACEMENT_PAIR;
         placement.prefill_charge = request->prompt_tokens;
         placement.decode_charge = answer;
+        placement.local_tokens = request->local_tokens;
         if (request->max_tokens == 1) {
             placement.reason = PLACEMENT_ONE_TOKEN;
             placement.decode = -1;
             placement.decode_charge = 0;
+            placement.local_tokens = 0;
         }
         return placement;
     }

@@ -38,11 +38,14 @@ struct placement_snapshot {
 
 struct placement_request {
     uint32_t prompt_tokens, max_tokens;
+    uint32_t local_tokens; /* so few that are not in a decode node's pages it may read itself */
 };
 
 enum placement_reason {
-    PLACEMENT_PAIR,      /* a prefill and a decode node */
-    PLACEMENT_LOCAL,     /* no prefill node fits: the decode node reads the prompt */
+    PLACEMENT_PAIR,  /* a prefill and a decode node */
+    PLACEMENT_LOCAL, /* no prefill node fits: the decode node reads the prompt */
+    PLACEMENT_SHORT, /* a pair, but little of the prompt is not in the decode node's pages: it reads
+                      * that itself. Only the decode node can tell, when it is asked to reserve */
     PLACEMENT_ONE_TOKEN, /* ends with its first token: the prefill node alone */
     PLACEMENT_NO_DECODE, /* no decode node is up */
     PLACEMENT_FULL,      /* there are nodes that would do, but all are full */
@@ -55,6 +58,7 @@ struct placement {
     int32_t prefill, decode; /* index in the snapshot, -1 for none */
     /* To be charged at dispatch, and given back once. */
     uint64_t prefill_charge, decode_charge;
+    uint32_t local_tokens; /* of a pair: up to so many make it PLACEMENT_SHORT */
 };
 
 const char *placement_reason_name(enum placement_reason reason);

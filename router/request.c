@@ -174,8 +174,16 @@ static void on_reserved(struct request *request, const struct request_event *eve
 {
     request->times.reserved_ns = now_ns;
     enter(request, REQUEST_PREFILLING, 0);
-    if (request->prefill == 0)
+    if (event->local && request->prefill != 0) {
+        request->placement.reason = PLACEMENT_SHORT;
+        drop_prefill(request, false, actions);
+        request->prefill = 0;
+        request->report_due[0] = false;
+    }
+    if (request->prefill == 0) {
+        request->cached_tokens = event->cached_tokens;
         return; /* the decode node reads the prompt, and has it already */
+    }
     request->prefill_dispatched = true;
     act(actions, ACTION_PREFILL);
 }

@@ -64,6 +64,8 @@ struct request_event {
     worker_handle prefill, decode;
     const struct msg_step *step;
     const struct msg_report *report;
+    bool local;             /* RESERVED: the decode node reads what it lacks of the prompt itself */
+    uint32_t cached_tokens; /* RESERVED: what it does not lack */
     const struct request_failure *failure;
 };
 
@@ -129,6 +131,7 @@ struct request {
 
     bool placed_again;      /* once, after pages were damaged on their way */
     uint32_t next_position; /* of the next token to deliver */
+    uint32_t cached_tokens; /* of a prompt that the decode node reads: in its pages already */
     struct request_held *held;
     uint32_t duplicates, overtaken; /* tokens dropped as known already; tokens held for a while */
 

@@ -76,7 +76,10 @@ static void on_reserved(struct router *router, worker_handle worker,
     if (!session || session->request.decode != worker)
         return;
     struct request_failure failure;
-    struct request_event event = {.kind = EVENT_RESERVED, .worker = worker};
+    struct request_event event = {.kind = EVENT_RESERVED,
+                                  .worker = worker,
+                                  .local = reserved->local != 0,
+                                  .cached_tokens = reserved->cached_tokens};
     const enum status refusal = (enum status) - (int)reserved->refused;
     if (refusal == STATUS_BUSY) {
         event.kind = EVENT_REFUSED;
@@ -85,6 +88,9 @@ static void on_reserved(struct router *router, worker_handle worker,
         event.kind = EVENT_FAILED;
         event.failure = &failure;
     }
+    if (event.local && event.kind == EVENT_RESERVED && session->request.prefill != 0 &&
+        session->request.state == REQUEST_RESERVING)
+        metrics_add(router->metrics, METRIC_PLACED_SHORT, 1);
     session_feed_reserved(session, &event, reserved);
     /* Behind the release of its own charge, which says that there is room. */
     if (event.kind == EVENT_REFUSED)

@@ -124,7 +124,8 @@ static enum status dispatch(struct session *session, worker_handle worker, enum 
 static enum status send_reserve(struct session *session)
 {
     struct msg_reserve reserve = {.local = session->request.prefill == 0,
-                                  .lease_ms = session->router->options.lease_ms};
+                                  .lease_ms = session->router->options.lease_ms,
+                                  .local_tokens = session->request.placement.local_tokens};
     fill_job(session, &reserve.job);
     return dispatch(session, session->request.decode, MESSAGE_ID_RESERVE, &reserve);
 }
@@ -212,6 +213,7 @@ static void count_placement(struct router *router, enum placement_reason reason)
     static const enum router_metric rows[PLACEMENT_REASON_COUNT] = {
         [PLACEMENT_PAIR] = METRIC_PLACED_PAIR,
         [PLACEMENT_LOCAL] = METRIC_PLACED_LOCAL,
+        [PLACEMENT_SHORT] = METRIC_PLACED_SHORT,
         [PLACEMENT_ONE_TOKEN] = METRIC_PLACED_ONE_TOKEN,
         [PLACEMENT_NO_DECODE] = METRIC_PLACED_NO_DECODE,
         [PLACEMENT_FULL] = METRIC_PLACED_FULL,
@@ -231,7 +233,8 @@ static void place(struct session *session, struct follow_up *next)
         return;
     }
     const struct placement_request wanted = {.prompt_tokens = session->request.prompt_tokens,
-                                             .max_tokens = session->request.max_tokens};
+                                             .max_tokens = session->request.max_tokens,
+                                             .local_tokens = router->options.local_prefill_tokens};
     worker_handle prefill, decode;
     next->placement = fleet_place(router->fleet, &wanted, &prefill, &decode);
     const enum placement_reason reason = next->placement.reason;

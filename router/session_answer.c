@@ -25,8 +25,8 @@ static struct openai_usage usage_of(const struct session *session)
     };
     if (request->report_seen[0])
         usage.cached_tokens = request->reports[0].cached_tokens;
-    else if (request->report_seen[1])
-        usage.cached_tokens = request->reports[1].cached_tokens;
+    else if (request->prefill == 0)
+        usage.cached_tokens = request->cached_tokens;
     if (usage.cached_tokens > usage.prompt_tokens)
         usage.cached_tokens = usage.prompt_tokens;
     return usage;

@@ -66,7 +66,8 @@ static void write_rest(struct fake_worker *worker, const struct fake_job *job, u
 static void on_reserve(struct fake_worker *worker, const struct msg_reserve *reserve)
 {
     struct fake_job *job = note_job(worker, &reserve->job);
-    job->local = reserve->local;
+    job->local = reserve->local ||
+                 (worker->reads_short && reserve->job.prompt_count <= reserve->local_tokens);
     job->handoff = job->request * 3 + job->attempt;
     job->ticket = job->request * 5 + job->attempt;
     if (!worker->automatic)
@@ -207,6 +208,7 @@ void fake_reserved(struct fake_worker *worker, const struct fake_job *job, enum 
         .ticket = job->ticket,
         .boot_id = {worker->boot_id, 16},
         .address = wire_str("127.0.0.1:1"),
+        .local = job->local,
     };
     send_message(worker, MESSAGE_ID_RESERVED, &reserved);
 }

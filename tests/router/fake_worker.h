@@ -27,7 +27,8 @@ struct fake_worker {
     /* automatic: a decode node reserves at once and writes `answer` after its turn; a prefill node
      * gives the answer's first token. */
     bool automatic;
-    const char *answer;          /* one token a byte */
+    bool reads_short;   /* automatic decode node: reads what it is allowed to read itself */
+    const char *answer; /* one token a byte */
     struct fake_worker *partner; /* of a prefill node: the decode node that goes on */
     enum finish_code finish;     /* at the end of the answer */
     struct fake_job jobs[FAKE_JOBS_MAX];

@@ -25,24 +25,24 @@ struct row {
 };
 
 static const struct row rows[] = {
-    {"nobody", {{0}}, 0, 0, {10, 5}, PLACEMENT_NO_DECODE, -1, -1},
-    {"prefill alone is not enough", {P(1, 0, 100)}, 1, 0, {10, 5}, PLACEMENT_NO_DECODE, -1, -1},
-    {"no prefill: local", {D(1, 0, 100)}, 1, 0, {10, 5}, PLACEMENT_LOCAL, -1, 0},
-    {"a pair", {D(1, 0, 100), P(1, 0, 100)}, 2, 0, {10, 5}, PLACEMENT_PAIR, 1, 0},
+    {"nobody", {{0}}, 0, 0, {10, 5, 0}, PLACEMENT_NO_DECODE, -1, -1},
+    {"prefill alone is not enough", {P(1, 0, 100)}, 1, 0, {10, 5, 0}, PLACEMENT_NO_DECODE, -1, -1},
+    {"no prefill: local", {D(1, 0, 100)}, 1, 0, {10, 5, 0}, PLACEMENT_LOCAL, -1, 0},
+    {"a pair", {D(1, 0, 100), P(1, 0, 100)}, 2, 0, {10, 5, 0}, PLACEMENT_PAIR, 1, 0},
     {"one token ends at prefill",
      {D(1, 0, 9), P(1, 0, 9)},
      2,
      0,
-     {10, 1},
+     {10, 1, 0},
      PLACEMENT_ONE_TOKEN,
      1,
      -1},
-    {"one token without prefill", {D(1, 0, 9)}, 1, 0, {10, 1}, PLACEMENT_LOCAL, -1, 0},
+    {"one token without prefill", {D(1, 0, 9)}, 1, 0, {10, 1, 0}, PLACEMENT_LOCAL, -1, 0},
     {"other kinds are never paired",
      {D(1, 0, 9), P(2, 0, 9)},
      2,
      0,
-     {10, 5},
+     {10, 5, 0},
      PLACEMENT_LOCAL,
      -1,
      0},
@@ -50,7 +50,7 @@ static const struct row rows[] = {
      {D(1, 0, 9), D(2, 900, 9), P(2, 900, 9)},
      3,
      0,
-     {10, 5},
+     {10, 5, 0},
      PLACEMENT_PAIR,
      2,
      1},
@@ -58,7 +58,7 @@ static const struct row rows[] = {
      {D(1, 50, 100), D(1, 40, 100), P(1, 9, 10), P(1, 8, 10)},
      4,
      0,
-     {10, 5},
+     {10, 5, 0},
      PLACEMENT_PAIR,
      3,
      1},
@@ -66,7 +66,7 @@ static const struct row rows[] = {
      {D(1, 50, 100), D(1, 40, 10), P(1, 0, 10)},
      3,
      0,
-     {10, 5},
+     {10, 5, 0},
      PLACEMENT_PAIR,
      2,
      0},
@@ -74,7 +74,7 @@ static const struct row rows[] = {
      {D(1, 0, 9), D(1, 0, 9), P(1, 0, 9), P(1, 0, 9)},
      4,
      0,
-     {10, 5},
+     {10, 5, 0},
      PLACEMENT_PAIR,
      2,
      0},
@@ -82,7 +82,7 @@ static const struct row rows[] = {
      {D(1, 0, 9), D(1, 0, 9), P(1, 0, 9), P(1, 0, 9)},
      4,
      1,
-     {10, 5},
+     {10, 5, 0},
      PLACEMENT_PAIR,
      3,
      1},
@@ -90,7 +90,7 @@ static const struct row rows[] = {
      {D(1, 0, 9), D(1, 0, 9), P(1, 0, 9), P(1, 0, 9)},
      4,
      2,
-     {10, 5},
+     {10, 5, 0},
      PLACEMENT_PAIR,
      2,
      0},
@@ -98,11 +98,11 @@ static const struct row rows[] = {
      {D(1, 0, 9), P(1, 0, 9)},
      2,
      0,
-     {900, 101},
+     {900, 101, 0},
      PLACEMENT_TOO_LONG,
      -1,
      -1},
-    {"to the token", {D(1, 0, 9), P(1, 0, 9)}, 2, 0, {900, 100}, PLACEMENT_PAIR, 1, 0},
+    {"to the token", {D(1, 0, 9), P(1, 0, 9)}, 2, 0, {900, 100, 0}, PLACEMENT_PAIR, 1, 0},
 };
 
 Test(placement, table)
@@ -122,7 +122,7 @@ static struct placement choose(const struct placement_worker *workers, uint32_t 
                                uint32_t prompt, uint32_t max_tokens)
 {
     const struct placement_snapshot snapshot = {workers, count, 0};
-    const struct placement_request request = {prompt, max_tokens};
+    const struct placement_request request = {prompt, max_tokens, 0};
     return placement_choose(&snapshot, &request);
 }
 
@@ -142,6 +142,18 @@ Test(placement, down_and_full_workers_are_passed_over)
     workers[3].full = true;
     cr_expect_eq(choose(workers, 4, 10, 5).reason, PLACEMENT_FULL,
                  "a prompt waits for its prefill node");
+}
+
+/* Only where there is a pair is there a choice. */
+Test(placement, a_pair_says_what_the_decode_node_may_read)
+{
+    const struct placement_worker workers[] = {D(1, 0, 9), P(1, 0, 9)};
+    const struct placement_snapshot both = {workers, 2, 0}, alone = {workers, 1, 0};
+    struct placement_request request = {100, 20, 32};
+    cr_expect_eq(placement_choose(&both, &request).local_tokens, 32);
+    cr_expect_eq(placement_choose(&alone, &request).local_tokens, 0);
+    request.max_tokens = 1;
+    cr_expect_eq(placement_choose(&both, &request).local_tokens, 0);
 }
 
 Test(placement, charges)
@@ -177,7 +189,7 @@ Test(placement, spreads_as_it_charges)
     uint32_t placed[4] = {0};
     for (uint32_t i = 0; i < 100; i++) {
         const struct placement_snapshot snapshot = {workers, 4, i};
-        const struct placement_request request = {i % 5 == 0 ? 500 : 10, 10};
+        const struct placement_request request = {i % 5 == 0 ? 500 : 10, 10, 0};
         const struct placement placement = placement_choose(&snapshot, &request);
         workers[placement.prefill].inflight_tokens += placement.prefill_charge;
         workers[placement.decode].inflight_tokens += placement.decode_charge;

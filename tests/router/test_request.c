@@ -197,6 +197,27 @@ Test(request, without_prefill_node)
     expect_ended(&play);
 }
 
+Test(request, the_decode_node_reads_what_it_lacks_itself)
+{
+    struct play play;
+    begin(&play);
+    encoded(&play);
+    placed(&play, PREFILL_NODE, DECODE_NODE);
+    feed(&play,
+         (struct request_event){.kind = EVENT_RESERVED, .worker = DECODE_NODE, .local = true});
+    cr_expect_eq(play.request.placement.reason, PLACEMENT_SHORT);
+    cr_expect_eq(play.prefills, 0);
+    cr_expect_eq(play.prefill_charges, 0, "its charge is given back at once");
+    /* The prefill node has no part in it: its loss is nothing, its tokens are nobody's. */
+    simple(&play, EVENT_WORKER_LOST, PREFILL_NODE);
+    tokens(&play, PREFILL_NODE, 0, "x", FINISH_NONE);
+    tokens(&play, DECODE_NODE, 0, "a", FINISH_NONE);
+    tokens(&play, DECODE_NODE, 1, "b", FINISH_LENGTH);
+    cr_expect_str_eq(play.text, "ab");
+    cr_expect_eq(play.cancels_prefill, 0);
+    expect_ended(&play);
+}
+
 Test(request, one_token_on_the_prefill_node_alone)
 {
     struct play play;

@@ -81,6 +81,32 @@ Test(serving, completion_with_logprobs_and_without_prefill_node)
     cr_expect_eq(router_process_stop(&router), 0);
 }
 
+/* The decode node may read what little it lacks of a prompt; it alone knows how much that is. */
+Test(serving, a_short_prompt_is_read_by_the_decode_node)
+{
+    serving_start(NULL);
+    decode.reads_short = true;
+    serving_connect(true);
+    struct buffer body = {0};
+    cr_assert_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":[7,8],\"timings\":true}", &body), 200);
+    cr_expect(strstr(body.data, "\"text\":\"answer\""), "%s", body.data);
+    cr_expect(decode.jobs[0].local);
+    cr_expect_eq(prefill.job_count, 0);
+    char prompt[400] = "{\"prompt\":[1";
+    for (int i = 0; i < 32; i++)
+        strcat(prompt, ",2");
+    strcat(prompt, "]}");
+    buffer_clear(&body);
+    cr_assert_eq(client_ask(&router, TEXT_PATH, prompt, &body), 200);
+    cr_expect(!decode.jobs[1].local, "33 tokens are more than 32");
+    cr_expect_eq(prefill.job_count, 1);
+    serving_expect_idle();
+    cr_expect_eq(client_metric(&router, "baton_placements_total{reason=\"pair\"}"), 2);
+    cr_expect_eq(client_metric(&router, "baton_placements_total{reason=\"short\"}"), 1);
+    buffer_free(&body);
+    cr_expect_eq(router_process_stop(&router), 0);
+}
+
 Test(serving, one_token_needs_no_decode_node)
 {
     serving_start(NULL);
