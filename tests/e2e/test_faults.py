@@ -21,6 +21,11 @@ class FaultTest(unittest.TestCase):
         return {worker["name"]: (worker["pages_free"], worker["pages_total"])
                 for worker in self.cluster.workers()}
 
+    def decode_node_has_set_pages_aside(self):
+        """The router heard of them before this heartbeat, and has asked a prefill node since."""
+        free, total = self.pages_free().get("decode-0", (0, 0))
+        return free < total
+
     def assert_pages_come_back(self):
         wait_for(lambda: all(free == total for free, total in self.pages_free().values()),
                  "all pages to be free again")
@@ -88,7 +93,8 @@ class FaultTest(unittest.TestCase):
         thread = threading.Thread(
             target=lambda: answers.append(self.client.complete("y" * 300, max_tokens=5)))
         thread.start()
-        wait_for(lambda: self.client.metric("baton_requests_inflight") > 0, "a running request")
+        # Killed before it is chosen, it would not be missed: the decode node reads the prompt then.
+        wait_for(self.decode_node_has_set_pages_aside, "the prefill node to be asked")
         old = self.cluster.kill("prefill-0")
         thread.join()
         # Before the first token: a plain HTTP error, in the API's own form.
