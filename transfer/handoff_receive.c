@@ -7,10 +7,8 @@
  *   LANDED    the caller's, told in on_landed     at once
  *   ABORTED   in quarantine                       the writer's answer and the last receive
  *
- * Data is checked against the grant before a byte is received: hand-off, peer, layer, page range,
- * consecutive slots, generation, exact length, and that no strip of it came before. What does not
- * fit lands nowhere and is counted; a peer that goes on is dropped. Pages go back only when no
- * receive writes to them and the writer has answered or its link is gone. */
+ * Pages go back only when no receive writes to them and the writer has answered or its link is
+ * gone. What data has to be like is in handoff_receive_data.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,49 +17,9 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "transfer/handoff_internal.h"
-
-enum in_state { IN_FREE, IN_RESERVED, IN_GRANTED, IN_MOVING, IN_LANDED, IN_ABORTED };
+#include "transfer/handoff_receive_internal.h"
 
 enum { ID_INDEX_BITS = 12 }; /* an id is a serial number over the index: found without a search */
-
-struct handoff_in {
-    struct handoff_receiver *receiver;
-    enum in_state state;
-    uint64_t id, ticket, request;
-    uint32_t attempt, first_page, page_count, lease_ms;
-    struct peer *peer; /* from the offer until it is lost or the hand-off is over */
-    void *context;
-    uint64_t granted_ns, since_ns, moved_ns;
-    uint64_t renewed_ns;           /* the lease runs from here: a state begun, a byte, a RENEW */
-    uint32_t *slots, *generations; /* [page_count], once granted */
-    struct strip_set begun;        /* strips that came or are coming */
-    uint64_t strips_landed;
-    uint64_t digest;    /* of the messages that landed */
-    uint32_t receives;  /* data messages being written */
-    struct buffer done; /* the DONE message as it came */
-    bool has_done;
-    bool acknowledged; /* ABORTED: the writer starts nothing more, or its link is gone */
-    struct handoff_stats stats;
-};
-
-struct handoff_receiver {
-    struct loop *loop;
-    struct handoff_region region;
-    struct handoff_self self;
-    struct handoff_limits limits;
-    struct handoff_pages pages;
-    struct handoff_receiver_events events;
-    void *arg;
-    struct peers *peers;
-    struct handoff_in *ins; /* [handoffs_max] */
-    uint64_t next_serial;
-    struct wire_arena arena; /* for a DONE that is read again */
-    void *message;
-    uint32_t moving;       /* hand-offs in that state */
-    uint64_t busy_from_ns; /* since when there are any */
-    struct handoff_totals totals;
-};
 
 static const struct in_row {
     const char *name;
@@ -76,7 +34,12 @@ static const struct in_row {
     [IN_ABORTED] = {"aborted", WAIT_QUARANTINE, false, false},
 };
 
-static void in_enter(struct handoff_in *in, enum in_state state)
+bool handoff_in_takes_data(const struct handoff_in *in)
+{
+    return rows[in->state].takes_data;
+}
+
+void handoff_in_enter(struct handoff_in *in, enum in_state state)
 {
     struct handoff_receiver *receiver = in->receiver;
     const uint64_t now_ns = loop_now_ns(receiver->loop);
@@ -90,7 +53,7 @@ static void in_enter(struct handoff_in *in, enum in_state state)
     in->since_ns = in->moved_ns = in->renewed_ns = peers_now_ns(in->receiver->peers);
 }
 
-static struct handoff_in *in_find(struct handoff_receiver *receiver, uint64_t id)
+struct handoff_in *handoff_in_find(struct handoff_receiver *receiver, uint64_t id)
 {
     const uint64_t index = id & ((1u << ID_INDEX_BITS) - 1);
     if (index >= receiver->limits.handoffs_max)
@@ -116,14 +79,7 @@ static void in_free(struct handoff_in *in)
     in->state = IN_FREE;
 }
 
-static struct strip_box box_of(const struct handoff_in *in, const struct mover_data_header *header)
-{
-    return (struct strip_box){header->layer, header->layer_count,
-                              header->first_page - in->first_page, header->page_count};
-}
-
-/* Quarantine is over when nobody can write the pages any more. */
-static void in_settle(struct handoff_in *in)
+void handoff_in_settle(struct handoff_in *in)
 {
     struct handoff_receiver *receiver = in->receiver;
     if (in->state != IN_ABORTED || !in->acknowledged || in->receives > 0)
@@ -150,14 +106,13 @@ static void in_abort(struct handoff_in *in, enum status status, const char *text
     } else {
         handoff_log_end(in->id, rows[in->state].name, status, text);
         in->acknowledged = false;
-        in_enter(in, IN_ABORTED);
+        handoff_in_enter(in, IN_ABORTED);
     }
     if (tell)
         receiver->events.on_failed(receiver->arg, context, status, text);
 }
 
-/* The end was decided here: the writer has to hear of it, and its answer ends the quarantine. */
-static void in_fail(struct handoff_in *in, enum status status, const char *text)
+void handoff_in_fail(struct handoff_in *in, enum status status, const char *text)
 {
     const uint64_t id = in->id;
     struct peer *peer = in->peer;
@@ -186,7 +141,7 @@ static void in_land(struct handoff_in *in)
                  " on the prefill node",
                  in->digest, done->digest);
         receiver->totals.checksum_faults++;
-        in_fail(in, STATUS_CORRUPT, text);
+        handoff_in_fail(in, STATUS_CORRUPT, text);
         return;
     }
     const struct msg_landed landed = {.handoff = in->id};
@@ -198,133 +153,18 @@ static void in_land(struct handoff_in *in)
     in->stats.landed_ns = loop_now_ns(receiver->loop);
     receiver->totals.done++;
     in->peer->done++;
-    in_enter(in, IN_LANDED);
+    handoff_in_enter(in, IN_LANDED);
     receiver->events.on_landed(receiver->arg, in->context, in->slots, in->page_count, &done->first,
                                &in->stats);
     in_free(in);
 }
 
-static void in_land_when_whole(struct handoff_in *in)
+void handoff_in_land_when_whole(struct handoff_in *in)
 {
     const uint64_t strips = (uint64_t)in->receiver->region.layers * in->page_count;
     if (rows[in->state].takes_done && in->has_done && in->strips_landed == strips &&
         in->receives == 0)
         in_land(in);
-}
-
-/* ---- data ---- */
-
-/* NULL when the data fits the grant in every respect, else what is wrong with it. */
-static const char *data_fault(const struct handoff_in *in, const struct mover_data_header *header)
-{
-    const struct handoff_region *region = &in->receiver->region;
-    if (header->layer >= region->layers || header->layer_count == 0 ||
-        header->layer_count > region->layers - header->layer)
-        return "data for a layer that does not exist";
-    if (header->page_count == 0 || header->first_page < in->first_page ||
-        header->first_page - in->first_page >= in->page_count ||
-        header->page_count > in->page_count - (header->first_page - in->first_page))
-        return "data for pages outside the grant";
-    if (header->payload_bytes !=
-        (uint64_t)header->layer_count * header->page_count * region->strip_bytes)
-        return "data of another length than its pages have";
-    if (header->flags != 0)
-        return "data with flags that are not known";
-    const uint32_t first = header->first_page - in->first_page;
-    if (header->generation != in->generations[first])
-        return "data for another generation of a slot";
-    if (header->first_slot != in->slots[first] ||
-        header->grant !=
-            strip_grant(in->slots + first, in->generations + first, header->page_count))
-        return "data for slots that were not granted";
-    for (uint32_t layer = header->layer; layer < header->layer + header->layer_count; layer++)
-        for (uint32_t i = 0; i < header->page_count; i++)
-            if (strip_has(&in->begun, layer, first + i))
-                return "data for a page that came before";
-    return NULL;
-}
-
-static uint32_t on_data(void *arg, struct peer *peer, const struct mover_data_header *header,
-                        struct mover_segment *segments)
-{
-    struct handoff_receiver *receiver = arg;
-    struct handoff_in *in = in_find(receiver, header->handoff);
-    if (in && in->state == IN_ABORTED && in->peer == peer)
-        return 0; /* it was on its way when the hand-off ended */
-    if (!in || in->peer != peer || !rows[in->state].takes_data) {
-        peer_offend(peer, "data for a hand-off that is not its own");
-        return 0;
-    }
-    const char *fault = data_fault(in, header);
-    if (fault) {
-        peer_offend(peer, fault);
-        return 0;
-    }
-    const struct strip_box box = box_of(in, header);
-    const uint32_t count = strip_segments(&receiver->region, &box, in->slots, segments);
-    if (count == 0) {
-        peer_offend(peer, "data in more pieces than one message may have");
-        return 0;
-    }
-    for (uint32_t layer = box.layer; layer < box.layer + box.layer_count; layer++)
-        for (uint32_t i = 0; i < box.page_count; i++)
-            strip_add(&in->begun, layer, box.page + i);
-    in->receives++;
-    if (in->state == IN_GRANTED)
-        in_enter(in, IN_MOVING);
-    if (in->receives == 1)
-        in->moved_ns = in->renewed_ns = peers_now_ns(receiver->peers);
-    if (in->stats.first_send_ns == 0)
-        in->stats.first_send_ns = loop_now_ns(receiver->loop);
-    return count;
-}
-
-/* Are the bytes in their final place those that the writer had in its own? */
-static bool is_sound(struct handoff_in *in, const struct mover_data_header *header)
-{
-    struct handoff_receiver *receiver = in->receiver;
-    const struct strip_identity identity = {in->id, in->first_page, in->generations};
-    const struct strip_box box = box_of(in, header);
-    char text[HANDOFF_TEXT_BYTES];
-    if (receiver->limits.checksum == HANDOFF_CHECKSUM_NONE)
-        return true;
-    const uint32_t checksum = strip_checksum(&receiver->region, &identity, &box, in->slots);
-    if (checksum == header->checksum)
-        return true;
-    receiver->totals.checksum_faults++;
-    snprintf(text, sizeof text,
-             "layers %u to %u of pages %u to %u have the checksum %08" PRIx32 " here and %08" PRIx64
-             " on the prefill node",
-             header->layer, header->layer + header->layer_count - 1, header->first_page,
-             header->first_page + header->page_count - 1, checksum, header->checksum);
-    in_fail(in, STATUS_CORRUPT, text);
-    return false;
-}
-
-static void on_data_done(void *arg, const struct mover_data_header *header, enum status status)
-{
-    struct handoff_receiver *receiver = arg;
-    struct handoff_in *in = in_find(receiver, header->handoff);
-    CHECK(in && in->receives > 0); /* it is kept while a receive is pending */
-    in->receives--;
-    in->moved_ns = in->renewed_ns = peers_now_ns(receiver->peers);
-    if (status == STATUS_OK && rows[in->state].takes_data && is_sound(in, header)) {
-        const uint32_t strips = header->layer_count * header->page_count;
-        in->strips_landed += strips;
-        in->digest += strip_digest(header);
-        in->stats.strips += strips;
-        in->stats.messages++;
-        in->stats.bytes += header->payload_bytes;
-        in->stats.last_sent_ns = loop_now_ns(receiver->loop);
-        receiver->totals.bytes += header->payload_bytes;
-        if (in->peer)
-            in->peer->bytes += header->payload_bytes;
-        in_land_when_whole(in);
-    } else if (status != STATUS_OK && in->state == IN_MOVING && in->peer) {
-        in_fail(in, STATUS_CLOSED, "a data message broke off");
-    }
-    if (in->state != IN_FREE)
-        in_settle(in);
 }
 
 /* ---- messages ---- */
@@ -360,7 +200,7 @@ static void grant(struct handoff_in *in, struct peer *peer, const struct msg_off
     receiver->totals.pages -= held;
     in->first_page = offer->first_page + held;
     receiver->pages.take(receiver->arg, in->page_count, in->slots, in->generations);
-    in_enter(in, IN_GRANTED);
+    handoff_in_enter(in, IN_GRANTED);
     const struct msg_grant message = {
         .handoff = in->id,
         .first_page = in->first_page,
@@ -371,13 +211,13 @@ static void grant(struct handoff_in *in, struct peer *peer, const struct msg_off
     const enum status status = peer_send(peer, MESSAGE_ID_GRANT, &message);
     if (status == STATUS_OK || status == STATUS_CLOSED)
         return; /* CLOSED: the loss of the peer follows */
-    in_fail(in, status, "the grant could not be sent");
+    handoff_in_fail(in, status, "the grant could not be sent");
 }
 
 static void take_offer(struct handoff_receiver *receiver, struct peer *peer,
                        const struct msg_offer *offer)
 {
-    struct handoff_in *in = in_find(receiver, offer->handoff);
+    struct handoff_in *in = handoff_in_find(receiver, offer->handoff);
     if (!in) {
         handoff_send_abort_to(peer, offer->handoff, STATUS_NOT_FOUND,
                               "no such hand-off here: it was cancelled, or its lease is over");
@@ -399,7 +239,7 @@ static void take_offer(struct handoff_receiver *receiver, struct peer *peer,
     const char *fault = offer_fault(in, offer);
     if (fault) {
         handoff_send_abort_to(peer, in->id, STATUS_MISMATCH, fault);
-        in_fail(in, STATUS_MISMATCH, fault);
+        handoff_in_fail(in, STATUS_MISMATCH, fault);
         return;
     }
     grant(in, peer, offer);
@@ -408,7 +248,7 @@ static void take_offer(struct handoff_receiver *receiver, struct peer *peer,
 static void take_done(struct handoff_receiver *receiver, struct peer *peer,
                       const struct msg_done *done, const void *frame, size_t bytes)
 {
-    struct handoff_in *in = in_find(receiver, done->handoff);
+    struct handoff_in *in = handoff_in_find(receiver, done->handoff);
     if (in && in->state == IN_ABORTED && in->peer == peer)
         return; /* it was on its way when the hand-off ended */
     if (!in || in->peer != peer || !rows[in->state].takes_done || in->has_done) {
@@ -418,28 +258,28 @@ static void take_done(struct handoff_receiver *receiver, struct peer *peer,
     const uint64_t strips = (uint64_t)receiver->region.layers * in->page_count;
     if (done->strips != strips || done->bytes != strips * receiver->region.strip_bytes ||
         done->first.request != in->request) {
-        in_fail(in, STATUS_CORRUPT,
-                "done does not count what was granted, or names another request");
+        handoff_in_fail(in, STATUS_CORRUPT,
+                        "done does not count what was granted, or names another request");
         return;
     }
     buffer_clear(&in->done);
     buffer_add(&in->done, frame, bytes);
     in->has_done = true;
     in->moved_ns = in->renewed_ns = peers_now_ns(receiver->peers);
-    in_land_when_whole(in);
+    handoff_in_land_when_whole(in);
 }
 
 /* From the writer: it starts nothing more. What it started before came before, in order. */
 static void take_abort(struct handoff_receiver *receiver, struct peer *peer,
                        const struct msg_abort *abort)
 {
-    struct handoff_in *in = in_find(receiver, abort->handoff);
+    struct handoff_in *in = handoff_in_find(receiver, abort->handoff);
     char text[HANDOFF_TEXT_BYTES];
     if (in && in->peer == peer) {
         wire_str_copy(abort->text, text, sizeof text);
         in_abort(in, handoff_status_of(abort->code), text, true);
         in->acknowledged = true;
-        in_settle(in);
+        handoff_in_settle(in);
     }
     const struct msg_abort_ack ack = {.handoff = abort->handoff};
     if (peer_send(peer, MESSAGE_ID_ABORT_ACK, &ack) == STATUS_LIMIT)
@@ -457,15 +297,17 @@ static void on_message(void *arg, struct peer *peer, enum message_id id, const v
     } else if (id == MESSAGE_ID_ABORT) {
         take_abort(receiver, peer, message);
     } else if (id == MESSAGE_ID_RENEW) {
-        struct handoff_in *in = in_find(receiver, ((const struct msg_renew *)message)->handoff);
+        struct handoff_in *in =
+            handoff_in_find(receiver, ((const struct msg_renew *)message)->handoff);
         if (in && in->peer == peer)
             in->renewed_ns = peers_now_ns(receiver->peers);
     } else if (id == MESSAGE_ID_ABORT_ACK) {
-        struct handoff_in *in = in_find(receiver, ((const struct msg_abort_ack *)message)->handoff);
+        struct handoff_in *in =
+            handoff_in_find(receiver, ((const struct msg_abort_ack *)message)->handoff);
         if (!in || in->peer != peer || in->state != IN_ABORTED)
             return; /* of one that is over, or was never granted */
         in->acknowledged = true;
-        in_settle(in);
+        handoff_in_settle(in);
     } else {
         peer_offend(peer, "a message that only decode nodes send");
     }
@@ -485,7 +327,7 @@ static void on_lost(void *arg, struct peer *peer, enum status status, const char
         in_leave_peer(in);
         in_abort(in, status, text, true);
         in->acknowledged = true;
-        in_settle(in);
+        handoff_in_settle(in);
     }
 }
 
@@ -509,12 +351,12 @@ static void in_watch(struct handoff_in *in, uint64_t now_ns)
                handoff_elapsed_ns(now_ns, in->moved_ns) >= handoff_ms(limits->progress_ms)) {
         snprintf(text, sizeof text, "no byte of the hand-off arrived for %u ms",
                  limits->progress_ms);
-        in_fail(in, STATUS_TIMEOUT, text);
+        handoff_in_fail(in, STATUS_TIMEOUT, text);
     } else if (wait == WAIT_LEASE &&
                handoff_elapsed_ns(now_ns, in->renewed_ns) >= handoff_ms(in->lease_ms)) {
         snprintf(text, sizeof text, "the lease of %u ms ended while the hand-off was %s",
                  in->lease_ms, rows[in->state].name);
-        in_fail(in, STATUS_TIMEOUT, text);
+        handoff_in_fail(in, STATUS_TIMEOUT, text);
     }
 }
 
@@ -548,8 +390,8 @@ enum status handoff_receiver_create(struct loop *loop, const struct mover_ops *o
                                     const struct handoff_receiver_events *events, void *arg,
                                     struct handoff_receiver **out, struct error *error)
 {
-    static const struct peers_events peers_events = {on_open,      on_lost, on_message, on_data,
-                                                     on_data_done, on_sent, on_tick};
+    static const struct peers_events peers_events = {
+        on_open, on_lost, on_message, handoff_in_data, handoff_in_data_done, on_sent, on_tick};
     TRY(handoff_check_setup(region, limits, error));
     struct handoff_receiver *receiver = calloc(1, sizeof *receiver);
     CHECK(receiver != NULL);
@@ -632,7 +474,7 @@ enum status handoff_reserve(struct handoff_receiver *receiver, uint64_t request,
     in->has_done = in->acknowledged = false;
     in->stats = (struct handoff_stats){0};
     strip_set_clear(&in->begun, receiver->region.layers);
-    in_enter(in, IN_RESERVED);
+    handoff_in_enter(in, IN_RESERVED);
     receiver->totals.open++;
     receiver->totals.pages += page_count;
     *handoff_out = in->id;
@@ -643,7 +485,7 @@ enum status handoff_reserve(struct handoff_receiver *receiver, uint64_t request,
 void handoff_cancel(struct handoff_receiver *receiver, uint64_t handoff, enum status status,
                     const char *text)
 {
-    struct handoff_in *in = in_find(receiver, handoff);
+    struct handoff_in *in = handoff_in_find(receiver, handoff);
     if (!in)
         return;
     struct peer *peer = in->peer;

@@ -1,4 +1,4 @@
-/* Greeting, watching and losing peers; peer_internal.h has the states. */
+/* The life of peers: records, messages, watching, losing; peer_internal.h has the states. */
 #include "transfer/peer_internal.h"
 
 #include <stdio.h>
@@ -7,16 +7,13 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/stream.h"
 
 enum {
-    RETRY_FIRST_MS = 100,
     RETRY_MAX_MS = 3000,
     RETRY_REFUSED_MS = 10000, /* after a MISMATCH: nothing changes soon */
     MESSAGE_BASE_BYTES = 16 << 10,
     MESSAGE_PAGE_BYTES = 10, /* of a GRANT: a slot and a generation */
     TICKS_PER_DEADLINE = 4,
-    TEXT_BYTES = 513,
 };
 
 const char *peer_state_name(enum peer_state state)
@@ -37,11 +34,6 @@ uint64_t peers_now_ns(const struct peers *peers)
     return peers->watch_ns + (since_ns < most_ns ? since_ns : most_ns);
 }
 
-static uint64_t after_ms(const struct peers *peers, uint32_t ms)
-{
-    return peers_now_ns(peers) + (uint64_t)ms * NS_PER_MS;
-}
-
 /* ---- losing ---- */
 
 /* A dialled peer is kept for the length of its back-off, so that whoever asks next waits instead of
@@ -53,7 +45,7 @@ static void peer_rest(struct peer *peer, enum status status)
     const uint32_t drawn_ms = (uint32_t)random_below(&peers->jitter, wait_ms / 2 + 1);
     peer->retry_ms = 2 * peer->retry_ms < RETRY_MAX_MS ? 2 * peer->retry_ms : RETRY_MAX_MS;
     peer->state = PEER_RESTING;
-    peer->deadline_ns = after_ms(peers, wait_ms - wait_ms / 2 + drawn_ms);
+    peer->deadline_ns = peers_after_ms(peers, wait_ms - wait_ms / 2 + drawn_ms);
 }
 
 /* The link is closed or closing; hand-offs leave the peer inside on_lost. */
@@ -85,7 +77,7 @@ void peer_drop(struct peer *peer, enum status status, const char *text)
 
 void peer_offend(struct peer *peer, const char *what)
 {
-    char text[TEXT_BYTES];
+    char text[PEER_TEXT_BYTES];
     peer->offences++;
     if (peer->offences == 1 || peer->offences == PEER_OFFENCES_MAX)
         LOG_WARN("peer %s offended (%u of %d): %s", peer->node, peer->offences, PEER_OFFENCES_MAX,
@@ -101,7 +93,7 @@ static void on_peer_closed(void *arg, struct mover_peer *link, enum status statu
 {
     struct peers *peers = arg;
     struct peer *peer = peers->ops->peer_context(link);
-    char text[TEXT_BYTES];
+    char text[PEER_TEXT_BYTES];
     if (!peer)
         return;
     const char *what = status == STATUS_TIMEOUT      ? "could not be reached in time"
@@ -133,20 +125,7 @@ enum status peer_send(struct peer *peer, enum message_id id, const void *message
     return peers->ops->send_message(peer->link, peers->output.data, peers->output.size);
 }
 
-static void send_reject(struct peer *peer, enum status status, const char *text)
-{
-    const struct msg_reject reject = {.code = (uint32_t) - (int)status, .text = wire_str(text)};
-    LOG_WARN("a prefill node is refused: %s", text);
-    if (peer_send(peer, MESSAGE_ID_REJECT, &reject) != STATUS_OK) {
-        peer_drop(peer, status, text);
-        return;
-    }
-    /* A force close could overtake the reason, so the other side hangs up. */
-    peer->state = PEER_REFUSED;
-    peer->deadline_ns = after_ms(peer->peers, peer->peers->limits->hello_ms);
-}
-
-/* ---- greeting ---- */
+/* ---- records ---- */
 
 static struct peer *record_take(struct peers *peers)
 {
@@ -154,64 +133,10 @@ static struct peer *record_take(struct peers *peers)
         struct peer *peer = &peers->records[i];
         if (peer->state != PEER_FREE)
             continue;
-        *peer = (struct peer){.peers = peers, .retry_ms = RETRY_FIRST_MS};
+        *peer = (struct peer){.peers = peers, .retry_ms = PEER_RETRY_FIRST_MS};
         return peer;
     }
     return NULL;
-}
-
-/* A message that cannot go out while greeting ends in the deadline or in on_peer_closed. */
-static void send_greeting(struct peer *peer, enum message_id id, const void *message)
-{
-    const enum status status = peer_send(peer, id, message);
-    if (status != STATUS_OK && status != STATUS_CLOSED)
-        LOG_WARN("no %s could be sent to %s: %s", wire_message_name(id), peer->address,
-                 status_sentence(status));
-}
-
-static void send_hello(struct peer *peer)
-{
-    struct peers *peers = peer->peers;
-    const struct handoff_self *self = peers->self;
-    const struct msg_peer_hello hello = {
-        .node = wire_str(self->node),
-        .boot_id = {self->boot_id, 16},
-        .identity = self->identity,
-        .expected_boot_id = {peer->boot_id, 16},
-        .data_bytes_max = peers->limits->data_bytes_max,
-        .checksum = peers->limits->checksum,
-    };
-    send_greeting(peer, MESSAGE_ID_PEER_HELLO, &hello);
-}
-
-/* Without a secret, what is not on this host is only dialled when the operator has said so. */
-static enum status address_check(const struct peer *peer, struct error *error)
-{
-    const struct gate_self *gate = peer->peers->self->gate;
-    if (!gate || gate->shut || gate->insecure || stream_address_is_loopback(peer->address))
-        return STATUS_OK;
-    return error_set(error, STATUS_REFUSED,
-                     "%s is not on this host and the cluster has no secret: give all nodes one "
-                     "--secret-file, or --insecure",
-                     peer->address);
-}
-
-static enum status peer_dial(struct peer *peer, struct error *error)
-{
-    struct peers *peers = peer->peers;
-    struct gate_reply reply;
-    TRY(address_check(peer, error));
-    TRY(peers->ops->dial(peers->mover, peer->address, &peer->link, error));
-    peers->ops->peer_set_context(peer->link, peer);
-    peer->state = PEER_DIALLED;
-    peer->deadline_ns = after_ms(peers, peers->limits->hello_ms);
-    peer->offences = 0;
-    gate_dial(&peer->gate, peers->self->gate, &reply);
-    if (reply.id != MESSAGE_ID_COUNT)
-        send_greeting(peer, reply.id, &reply.message);
-    else
-        send_hello(peer);
-    return STATUS_OK;
 }
 
 enum status peers_find(struct peers *peers, const char *address, const uint8_t boot_id[16],
@@ -255,151 +180,22 @@ static void on_peer_accepted(void *arg, struct mover_peer *link)
     peer->link = link;
     peer->state = PEER_ACCEPTED;
     gate_accept(&peer->gate, peers->self->gate);
-    peer->deadline_ns = after_ms(peers, peers->limits->hello_ms);
+    peer->deadline_ns = peers_after_ms(peers, peers->limits->hello_ms);
     peers->ops->peer_set_context(link, peer);
-}
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static void peer_opened(struct peer *peer, struct wire_str node, uint64_t data_bytes_max)
-{
-    struct peers *peers = peer->peers;
-    peer->state = PEER_OPEN;
-    peer->deadline_ns = 0;
-    peer->retry_ms = RETRY_FIRST_MS;
-    peer->data_bytes_max = smaller(data_bytes_max, peers->limits->data_bytes_max);
-    peer->window = (struct peer_window){.bytes = peer->data_bytes_max};
-    wire_str_copy(node, peer->node, sizeof peer->node);
-    LOG_INFO("peer %s%s%s is open", peer->node, peer->address[0] ? " at " : "", peer->address);
-    peers->events.on_open(peers->arg, peer);
-}
-
-static enum status hello_check(const struct peer *peer, const struct msg_peer_hello *hello,
-                               struct error *error)
-{
-    const struct peers *peers = peer->peers;
-    if (hello->boot_id.bytes != 16 || hello->expected_boot_id.bytes != 16 ||
-        hello->data_bytes_max == 0)
-        return error_set(error, STATUS_CORRUPT,
-                         "the hello lacks a boot id of 16 bytes or the size of data messages");
-    TRY(gate_check(&peer->gate, hello->boot_id.data, error));
-    if (memcmp(hello->expected_boot_id.data, peers->self->boot_id, 16) != 0) {
-        char expected[33];
-        char ours[33];
-        peer_boot_text(hello->expected_boot_id.data, expected);
-        peer_boot_text(peers->self->boot_id, ours);
-        return error_set(error, STATUS_MISMATCH,
-                         "boot_id is %s on the decode node and %s was expected: it was restarted",
-                         ours, expected);
-    }
-    if (hello->checksum != (uint32_t)peers->limits->checksum)
-        return error_set(error, STATUS_MISMATCH,
-                         "checksum is %s on the decode node and %s on the prefill node, so they "
-                         "cannot exchange pages",
-                         handoff_checksum_name(peers->limits->checksum),
-                         handoff_checksum_name((enum handoff_checksum)hello->checksum));
-    return peer_identity_compare(&peers->self->identity, &hello->identity, error);
-}
-
-static void take_hello(struct peer *peer, const struct msg_peer_hello *hello)
-{
-    struct peers *peers = peer->peers;
-    struct error error = {0};
-    wire_str_copy(hello->node, peer->node, sizeof peer->node);
-    const enum status status = hello_check(peer, hello, &error);
-    if (status != STATUS_OK) {
-        send_reject(peer, status, error.text);
-        return;
-    }
-    memcpy(peer->boot_id, hello->boot_id.data, 16);
-    const struct msg_peer_welcome welcome = {
-        .node = wire_str(peers->self->node),
-        .boot_id = {peers->self->boot_id, 16},
-        .data_bytes_max = peers->limits->data_bytes_max,
-        .flow_bytes = peers->limits->flow_bytes,
-        .peer_bytes = peers->limits->peer_bytes,
-    };
-    if (peer_send(peer, MESSAGE_ID_PEER_WELCOME, &welcome) != STATUS_OK)
-        peer_drop(peer, STATUS_CLOSED, "it could not be welcomed");
-    else
-        peer_opened(peer, hello->node, hello->data_bytes_max);
-}
-
-static void take_welcome(struct peer *peer, const struct msg_peer_welcome *welcome)
-{
-    if (welcome->boot_id.bytes == 16 && memcmp(welcome->boot_id.data, peer->boot_id, 16) == 0 &&
-        gate_check(&peer->gate, peer->boot_id, NULL) == STATUS_OK && welcome->data_bytes_max > 0 &&
-        welcome->flow_bytes > 0 && welcome->peer_bytes > 0) {
-        peer->flow_bytes = smaller(welcome->flow_bytes, peer->peers->limits->flow_bytes);
-        peer->peer_bytes = smaller(welcome->peer_bytes, peer->peers->limits->peer_bytes);
-        peer_opened(peer, welcome->node, welcome->data_bytes_max);
-    } else {
-        peer_drop(peer, STATUS_MISMATCH,
-                  "its welcome names another boot id than was expected, or no limits");
-    }
-}
-
-static void take_reject(struct peer *peer, const struct msg_reject *reject)
-{
-    char text[TEXT_BYTES];
-    wire_str_copy(reject->text, text, sizeof text);
-    const int code = -(int)(reject->code <= 64 ? reject->code : 0);
-    const bool known = code < 0 && code >= STATUS_INTERNAL;
-    peer_drop(peer, known ? (enum status)code : STATUS_REFUSED, text);
-}
-
-/* ---- the gate ---- */
-
-/* It is told why, if it is there to read it. */
-static void turn_away(struct peer *peer, enum status status, const char *text)
-{
-    if (peer->state == PEER_ACCEPTED)
-        send_reject(peer, status, text);
-    else
-        peer_drop(peer, status, text);
-}
-
-static void take_at_gate(struct peer *peer, enum message_id id, const void *message)
-{
-    struct peers *peers = peer->peers;
-    struct gate_reply reply;
-    struct error error = {0};
-    const enum status status =
-        gate_take(&peer->gate, peers->self->gate, id, message, &reply, &error);
-    if (status != STATUS_OK) {
-        turn_away(peer, status, error.text);
-        return;
-    }
-    if (reply.id != MESSAGE_ID_COUNT)
-        send_greeting(peer, reply.id, &reply.message);
-    if (peer->gate.state == GATE_OPEN && peer->state == PEER_DIALLED)
-        send_hello(peer);
 }
 
 /* ---- messages ---- */
 
-/* What may come in a state is decided here; everything else is an offence that ends the link. */
+/* What may come in a state is decided here and in the greeting; everything else is an offence that
+ * ends the link. */
 static void take_message(struct peer *peer, enum message_id id, const void *message,
                          const void *frame, size_t bytes)
 {
     struct peers *peers = peer->peers;
-    char text[TEXT_BYTES];
-    if (id == MESSAGE_ID_REJECT && (peer->state == PEER_DIALLED || peer->state == PEER_OPEN)) {
-        take_reject(peer, message);
-    } else if (peer->gate.state != GATE_OPEN && peer->state != PEER_REFUSED) {
-        take_at_gate(peer, id, message);
-    } else if (peer->state == PEER_ACCEPTED && id == MESSAGE_ID_CHALLENGE) {
-        send_reject(peer, STATUS_MISMATCH,
-                    "the prefill node has a cluster secret and this decode node has none: start "
-                    "both with the same --secret-file");
-    } else if (peer->state == PEER_DIALLED && id == MESSAGE_ID_PEER_WELCOME) {
-        take_welcome(peer, message);
-    } else if (peer->state == PEER_ACCEPTED && id == MESSAGE_ID_PEER_HELLO) {
-        take_hello(peer, message);
-    } else if (peer->state == PEER_OPEN && id == MESSAGE_ID_PING) {
+    char text[PEER_TEXT_BYTES];
+    if (peer_greeting_take(peer, id, message))
+        return;
+    if (peer->state == PEER_OPEN && id == MESSAGE_ID_PING) {
         const struct msg_pong pong = {.sequence = ((const struct msg_ping *)message)->sequence};
         if (peer_send(peer, MESSAGE_ID_PONG, &pong) == STATUS_LIMIT)
             peer_drop(peer, STATUS_LIMIT, "too many messages wait for it");
@@ -439,7 +235,7 @@ static void on_message(void *arg, struct mover_peer *link, const void *frame, si
     if (status == STATUS_OK)
         take_message(peer, id, peers->message, frame, bytes);
     else if (peer->state == PEER_ACCEPTED)
-        send_reject(peer, status, error.text); /* an older or newer peer may read the reason */
+        peer_reject(peer, status, error.text); /* an older or newer peer may read the reason */
     else
         peer_drop(peer, status, error.text);
 }
@@ -506,7 +302,7 @@ uint32_t peers_totals(const struct peers *peers, struct handoff_peer_totals *out
 static void watch_open(struct peer *peer, uint64_t now_ns)
 {
     const struct handoff_limits *limits = peer->peers->limits;
-    char text[TEXT_BYTES];
+    char text[PEER_TEXT_BYTES];
     if (peer->users == 0) {
         /* Nobody waits for it: its silence counts from the next use on. */
         peer->heard_ns = now_ns;
@@ -530,7 +326,7 @@ static void watch_open(struct peer *peer, uint64_t now_ns)
 static void watch(struct peer *peer, uint64_t now_ns)
 {
     struct error error = {0};
-    char text[TEXT_BYTES];
+    char text[PEER_TEXT_BYTES];
     if (peer->state == PEER_OPEN) {
         watch_open(peer, now_ns);
         return;

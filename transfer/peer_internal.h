@@ -15,7 +15,12 @@
 #include "transfer/handoff.h"
 #include "transfer/mover_internal.h"
 
-enum { PEER_RECORDS_MAX = 256, PEER_OFFENCES_MAX = 8 };
+enum {
+    PEER_RECORDS_MAX = 256,
+    PEER_OFFENCES_MAX = 8,
+    PEER_RETRY_FIRST_MS = 100,
+    PEER_TEXT_BYTES = 513,
+};
 
 enum peer_state {
     PEER_FREE,
@@ -108,6 +113,10 @@ void peers_destroy(struct peers *peers);
  * callback): a tick that comes late counts as one that came late by a little, so that the silence
  * of others is only ever counted while they could have been heard. */
 uint64_t peers_now_ns(const struct peers *peers);
+static inline uint64_t peers_after_ms(const struct peers *peers, uint32_t ms)
+{
+    return peers_now_ns(peers) + (uint64_t)ms * NS_PER_MS;
+}
 /* A tick looks at its clock once; what happened since in the same tick is no time ago. */
 static inline uint64_t handoff_elapsed_ns(uint64_t now_ns, uint64_t since_ns)
 {
@@ -126,6 +135,17 @@ void peer_drop(struct peer *peer, enum status status, const char *text);
 void peer_offend(struct peer *peer, const char *what);
 const char *peer_state_name(enum peer_state state);
 uint32_t peers_totals(const struct peers *peers, struct handoff_peer_totals *out, uint32_t most);
+
+/* ---- peer_greeting.c ---- */
+
+/* Dials the record's address and begins the greeting. */
+enum status peer_dial(struct peer *peer, struct error *error);
+/* Takes a message that belongs to the greeting in the peer's state; false for any other. */
+bool peer_greeting_take(struct peer *peer, enum message_id id, const void *message);
+/* Refuses one that dialled, with a sentence, and waits for it to hang up. */
+void peer_reject(struct peer *peer, enum status status, const char *text);
+
+/* ---- peer_identity.c ---- */
 
 /* OK when every field is equal, else MISMATCH with the field's name and both values. */
 enum status peer_identity_compare(const struct msg_identity *decode,
