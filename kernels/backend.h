@@ -130,7 +130,7 @@ struct project_output {
 };
 struct project_args {
     device_ptr x;    /* [T][K] */
-    device_ptr gain; /* [K], of rms_norm */
+    device_ptr gain; /* [K], of rms_norm; null: the rows as they are */
     float epsilon;
     const struct project_output *outputs;
     uint32_t output_count; /* 1 to PROJECT_OUTPUTS_MAX */
@@ -146,7 +146,7 @@ struct top_entry {
 };
 struct project_top_args {
     device_ptr x;    /* [T][K] */
-    device_ptr gain; /* [K], of rms_norm */
+    device_ptr gain; /* [K], of rms_norm; null: the rows as they are */
     float epsilon;
     const struct weight *weight; /* [N][K] */
     uint32_t id_count;           /* outputs that are looked at, the first ones; 1 to N */
@@ -164,6 +164,35 @@ struct feed_forward_args {
     const struct weight *gate, *up; /* [F][E] */
     const struct weight *down;      /* [E][F] */
     uint32_t rows;                  /* T */
+};
+
+/* out = (x - mean) / sqrt(variance + epsilon) * gain + bias, per row; x and out may be the same. */
+struct layer_norm_args {
+    device_ptr x, out;     /* [T][width] */
+    device_ptr gain, bias; /* [width] */
+    float epsilon;
+    uint32_t rows, width;
+};
+
+/* The experts that rows go to: softmax over a row's logits, then its `used` largest, the larger
+ * first and equal ones by id. */
+struct route_args {
+    device_ptr logits;      /* [T][experts] */
+    uint32_t experts, used; /* 1 <= used <= experts */
+    bool normalise;         /* the weights of a row sum to one */
+    uint32_t rows;          /* T */
+    uint32_t *ids;          /* [T][used], host memory */
+    float *weights;         /* [T][used], host memory */
+};
+
+/* out[indices[i]] += weights[i] * y[i], or sigmoid(gates[i]) * y[i], or y[i] alone. */
+struct rows_add_args {
+    device_ptr out;          /* [*][width] */
+    device_ptr y;            /* [rows][width] */
+    const uint32_t *indices; /* [rows], all different, host memory; NULL: i */
+    const float *weights;    /* [rows], host memory, or NULL */
+    device_ptr gates;        /* [rows] or null; not beside weights */
+    uint32_t rows, width;
 };
 
 enum rope_pairing {
@@ -234,6 +263,14 @@ struct backend_ops {
     /* out[T][width] = silu(gate) * up; out may be gate. */
     void (*swiglu)(struct backend *, device_ptr gate, device_ptr up, uint32_t rows, uint32_t width,
                    device_ptr out);
+    void (*layer_norm)(struct backend *, const struct layer_norm_args *);
+    /* out[T][width] = gelu(x) * up in its tanh form, gelu(x) where up is null; out may be x. */
+    void (*gelu)(struct backend *, device_ptr x, device_ptr up, uint32_t rows, uint32_t width,
+                 device_ptr out);
+    void (*route)(struct backend *, const struct route_args *); /* synchronizes */
+    void (*rows_add)(struct backend *, const struct rows_add_args *);
+    /* x[T][width] *= factor */
+    void (*scale)(struct backend *, device_ptr x, float factor, uint32_t rows, uint32_t width);
     /* out[i] = x[indices[i]] for rows of `width` floats; indices in host memory. */
     void (*gather_rows)(struct backend *, device_ptr x, const uint32_t *indices, uint32_t count,
                         uint32_t width, device_ptr out);
@@ -242,10 +279,11 @@ struct backend_ops {
 
 struct backend {
     const struct backend_ops *ops;
-    const char *name;    /* "cpu/avx2" */
-    uint64_t profile_id; /* names the numerics profile; equal ids promise equal bits */
-    char profile[64];    /* the same for people: "v2 act=f32 attn=64/512 kv=k16v16" */
-    uint32_t members;    /* that may ask a weight_source at the same time */
+    const char *name;                 /* "cpu/avx2" */
+    uint64_t profile_id;              /* names the numerics profile; equal ids promise equal bits */
+    char profile[64];                 /* the same for people: "v2 act=f32 attn=64/512 kv=k16v16" */
+    enum activation_mode activations; /* F32 or NATIVE */
+    uint32_t members;                 /* that may ask a weight_source at the same time */
 };
 
 struct backend_limits {

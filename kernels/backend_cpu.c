@@ -48,6 +48,11 @@ static const struct backend_ops CPU_OPS = {
     .rope_kv_write = cpu_rope_kv_write,
     .attention = cpu_attention,
     .swiglu = cpu_swiglu,
+    .layer_norm = cpu_layer_norm,
+    .gelu = cpu_gelu,
+    .route = cpu_route,
+    .rows_add = cpu_rows_add,
+    .scale = cpu_scale,
     .gather_rows = cpu_gather_rows,
     .destroy = cpu_destroy,
 };
@@ -103,6 +108,7 @@ static void name_profile(struct backend_cpu *cpu)
     cpu->base.name = cpu->name;
     cpu->base.ops = &CPU_OPS;
     cpu->base.members = team_count(cpu->team);
+    cpu->base.activations = cpu->mode;
 }
 
 enum { SPLIT_ITEMS_PER_MEMBER = 4 };

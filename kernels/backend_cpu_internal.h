@@ -191,6 +191,14 @@ enum { TOP_BLOCK_ROWS = 32 };
 size_t top_buffer_bytes(void);
 void cpu_project_top(struct backend *backend, const struct project_top_args *args);
 
+/* backend_cpu_blocks.c */
+void cpu_layer_norm(struct backend *backend, const struct layer_norm_args *args);
+void cpu_gelu(struct backend *backend, device_ptr x, device_ptr up, uint32_t rows, uint32_t width,
+              device_ptr out);
+void cpu_route(struct backend *backend, const struct route_args *args);
+void cpu_rows_add(struct backend *backend, const struct rows_add_args *args);
+void cpu_scale(struct backend *backend, device_ptr x, float factor, uint32_t rows, uint32_t width);
+
 /* backend_cpu_kv.c */
 void kv_view_check(const struct backend_cpu *cpu, const struct kv_view *kv);
 void cpu_kv_write(struct backend *backend, device_ptr k, device_ptr v, const struct kv_view *kv,

@@ -100,6 +100,48 @@ struct swiglu_task {
 };
 typedef void swiglu_kernel(const struct swiglu_task *task);
 
+struct layer_norm_task {
+    const float *x, *gain, *bias; /* [rows][width], [width], [width] */
+    float epsilon;
+    uint32_t rows, width;
+    float *out; /* [rows][width], may be x */
+};
+typedef void layer_norm_kernel(const struct layer_norm_task *task);
+
+struct gelu_task {
+    const float *x, *up; /* up: NULL for gelu(x) alone */
+    size_t count;
+    float *out; /* [count], may be x */
+};
+typedef void gelu_kernel(const struct gelu_task *task);
+
+/* As route_args. */
+struct route_task {
+    const float *logits; /* [rows][experts] */
+    uint32_t rows, experts, used;
+    bool normalise;
+    uint32_t *ids;  /* [rows][used] */
+    float *weights; /* [rows][used] */
+};
+typedef void route_kernel(const struct route_task *task);
+
+/* As rows_add_args. */
+struct rows_add_task {
+    const float *y; /* [rows][width] */
+    const uint32_t *indices;
+    const float *weights, *gates;
+    uint32_t rows, width;
+    float *out;
+};
+typedef void rows_add_kernel(const struct rows_add_task *task);
+
+struct scale_task {
+    float *x; /* [count], in place */
+    float factor;
+    size_t count;
+};
+typedef void scale_kernel(const struct scale_task *task);
+
 /* Values of rows, offered to the row's list of the largest (top_list.h). */
 struct top_task {
     const float *values; /* [rows][stride], `columns` of each row read */

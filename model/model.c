@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/team.h"
-#include "model/format/gguf.h"
+#include "model/format/model_file.h"
 #include "model/net/forward_internal.h"
 #include "model/net/net_config_internal.h"
 #include "model/net/probe_internal.h"
@@ -72,17 +72,34 @@ static enum status settle_options(const struct net_config *config, struct model_
     return STATUS_OK;
 }
 
-static enum status read_text(struct model *model, const struct gguf *file, struct error *error)
+/* A folder without a tokenizer is computed on ids alone: there is no text to it. */
+static bool has_tokenizer(const struct model_file *file)
+{
+    char path[4096];
+    if (model_file_gguf(file) != NULL)
+        return true;
+    snprintf(path, sizeof path, "%s/tokenizer.json", model_file_path(file));
+    return access(path, F_OK) == 0;
+}
+
+static enum status read_text(struct model *model, const struct model_file *file,
+                             struct error *error)
 {
     struct text *text;
-    TRY(text_open_gguf(file, &text, error));
+    if (!has_tokenizer(file)) {
+        model->info.token_count = model->config.vocab_count;
+        snprintf(model->info.name, sizeof model->info.name, "%.63s", model_file_name(file));
+        return STATUS_OK;
+    }
+    TRY(model_file_gguf(file) != NULL ? text_open_gguf(model_file_gguf(file), &text, error)
+                                      : text_open(model_file_path(file), &text, error));
     const struct text_info *info = text_info(text);
     enum status status = STATUS_OK;
     if (info->vocab_count > model->config.vocab_count)
         status = error_set(error, STATUS_INVALID,
                            "%s: the tokenizer has %" PRIu32
                            " tokens but token_embd.weight only %" PRIu32 " rows",
-                           gguf_path(file), info->vocab_count, model->config.vocab_count);
+                           model_file_path(file), info->vocab_count, model->config.vocab_count);
     model->info.token_count = info->vocab_count;
     model->identity.tokenizer = info->digest;
     memcpy(model->info.name, info->name, sizeof model->info.name);
@@ -94,13 +111,13 @@ static void fill_info(struct model *model, const struct model_options *options)
 {
     const struct net_config *config = &model->config;
     struct model_info *info = &model->info;
-    snprintf(info->architecture, sizeof info->architecture, "%s", config->architecture->name);
+    snprintf(info->architecture, sizeof info->architecture, "%s", config->architecture->label);
     info->layers = config->layers;
     info->embedding = config->embedding;
     info->heads = config->heads;
     info->kv_heads = config->kv_heads;
     info->head_dim = config->head_dim;
-    info->feed_forward = config->feed_forward;
+    info->feed_forward = config->experts != 0 ? config->expert_width : config->feed_forward;
     info->vocab_count = config->vocab_count;
     info->context_tokens = options->context_tokens;
 }
@@ -109,12 +126,9 @@ static enum status open_backend(struct model *model, const struct model_options 
                                 struct error *error)
 {
     const struct net_config *config = &model->config;
-    const uint32_t query = net_query_width(config);
-    uint32_t width = config->embedding > query ? config->embedding : query;
-    width = config->feed_forward > width ? config->feed_forward : width;
     const struct backend_limits limits = {
         .rows = options->max_rows,
-        .width = width,
+        .width = net_widest(config),
         .heads = config->heads,
         .kv_heads = config->kv_heads,
         .head_dim = config->head_dim,
@@ -188,14 +202,14 @@ static enum status open_pages(struct model *model, const struct model_options *o
     TRY(size_pool(options, &layout, &slot_count, error));
     TRY(page_pool_create(model->backend, &layout, slot_count, &model->pages, error));
     model->identity.layout = layout;
-    model->identity.rope_pairing = (uint32_t)model->config.architecture->rope_pairing;
+    model->identity.rope_pairing = (uint32_t)model->config.pairing;
     model->identity.rope_rotary = model->config.rotary;
-    model->identity.rope_base = model->config.rope_base;
+    model->identity.rope_base = model->config.rope[ROPE_GLOBAL].base;
     model->info.kv_bytes = (uint64_t)slot_count * kv_layout_page_bytes(&layout);
     return STATUS_OK;
 }
 
-static enum status open_net(struct model *model, const struct gguf *file,
+static enum status open_net(struct model *model, const struct model_file *file,
                             const struct model_options *options, struct error *error)
 {
     const struct load_progress progress = {options->progress, options->progress_arg};
@@ -221,16 +235,13 @@ static enum status open_net(struct model *model, const struct gguf *file,
         .context_tokens = options->context_tokens,
         .max_rows = options->max_rows,
     };
-    struct gguf_string revision;
-    if (gguf_get_string(file, "general.version", &revision, NULL) == STATUS_OK)
-        snprintf(model->identity.revision, sizeof model->identity.revision, "%.*s",
-                 (int)(revision.bytes < 64 ? revision.bytes : 64), revision.data);
-    model->identity.weights = gguf_weights_digest(file);
+    model_file_revision(file, model->identity.revision);
+    model->identity.weights = model_file_digest(file);
     model->identity.profile_id = model->backend->profile_id;
     return probe_run(&probe, &model->identity.probe_digest, error);
 }
 
-static enum status open_file(struct model *model, const struct gguf *file,
+static enum status open_file(struct model *model, const struct model_file *file,
                              struct model_options *options, struct error *error)
 {
     TRY(net_config_read(file, options->context_tokens, &model->config, error));
@@ -245,13 +256,13 @@ static enum status open_file(struct model *model, const struct gguf *file,
 enum status model_open(const struct model_options *options, struct model **out, struct error *error)
 {
     struct model_options settled = *options;
-    struct gguf *file;
-    TRY(gguf_open(options->path, &file, error));
+    struct model_file *file;
+    TRY(model_file_open(options->path, &file, error));
     struct model *model = calloc(1, sizeof *model);
     enum status status = model != NULL
                              ? open_file(model, file, &settled, error)
                              : error_set(error, STATUS_NO_MEMORY, "no memory to open a model");
-    gguf_close(file);
+    model_file_close(file);
     if (status != STATUS_OK) {
         model_close(model);
         return status;
@@ -290,18 +301,31 @@ struct page_pool *model_pages(struct model *model)
     return model->pages;
 }
 
-/* Bytes of a layer's matrices that belong to the part. */
-static uint64_t layer_part_bytes(const struct backend *backend, const struct layer_weights *layer,
-                                 enum forward_part part)
+static uint64_t expert_bytes(const struct backend *backend, const struct expert_weights *expert)
 {
     size_t (*const bytes)(const struct weight *) = backend->ops->weight_bytes;
+    return (expert->gate == NULL ? 0 : bytes(expert->gate)) +
+           (expert->up == NULL ? 0 : bytes(expert->up)) +
+           (expert->down == NULL ? 0 : bytes(expert->down));
+}
+
+/* Bytes of a layer's matrices that belong to the part; of experts all. */
+static uint64_t layer_part_bytes(const struct model *model, const struct layer_weights *layer,
+                                 enum forward_part part)
+{
+    size_t (*const bytes)(const struct weight *) = model->backend->ops->weight_bytes;
+    uint64_t sum = 0;
     switch (part) {
     case FORWARD_QKV:
         return bytes(layer->query) + bytes(layer->key) + bytes(layer->value);
     case FORWARD_OUTPUT:
         return bytes(layer->output);
     case FORWARD_MLP:
-        return bytes(layer->gate) + bytes(layer->up) + bytes(layer->down);
+        sum = expert_bytes(model->backend, &layer->dense) +
+              expert_bytes(model->backend, &layer->shared);
+        for (uint32_t i = 0; i < model->weights.expert_count; i++)
+            sum += expert_bytes(model->backend, &layer->experts[i]);
+        return sum;
     default:
         return 0;
     }
@@ -315,7 +339,7 @@ uint64_t model_part_bytes(const struct model *model, enum forward_part part)
     if (part == FORWARD_HEAD)
         return model->backend->ops->weight_bytes(weights_head(&model->weights));
     for (uint32_t i = 0; i < model->weights.layer_count; i++)
-        bytes += layer_part_bytes(model->backend, &model->weights.layers[i], part);
+        bytes += layer_part_bytes(model, &model->weights.layers[i], part);
     return bytes;
 }
 

@@ -17,7 +17,7 @@
 struct model;
 
 struct model_options {
-    const char *path; /* a GGUF file */
+    const char *path; /* a GGUF file, a part of a split one, or a Hugging Face folder */
     const char *isa;  /* NULL: BATON_ISA, else the best there is */
     enum activation_mode activations;
     enum kv_dtype kv_dtype;

@@ -1,13 +1,8 @@
 /* Opening a GGUF file: the mapping, the header and the table of tensors. */
 #include "model/format/gguf.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "model/format/gguf_internal.h"
@@ -22,39 +17,6 @@ static const struct {
     {28, "F64"},   {29, "IQ1_M"}, {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"},
 };
 
-static enum status file_map(struct gguf *file, struct error *error)
-{
-    /* Non-blocking, so that a FIFO in place of a file does not hang us. */
-    const int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return error_set_errno(error, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO,
-                               "cannot open the model file %s", file->path);
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        const enum status status = error_set_errno(error, STATUS_IO, "cannot stat %s", file->path);
-        close(fd);
-        return status;
-    }
-    if (!S_ISREG(info.st_mode) || info.st_size == 0) {
-        close(fd);
-        return error_set(error, STATUS_CORRUPT, "%s is %s, a GGUF file is needed", file->path,
-                         S_ISDIR(info.st_mode)    ? "a directory"
-                         : !S_ISREG(info.st_mode) ? "not a regular file"
-                                                  : "empty");
-    }
-    file->map_bytes = (size_t)info.st_size;
-    void *map = mmap(NULL, file->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    const int map_errno = errno;
-    close(fd);
-    if (map == MAP_FAILED) {
-        errno = map_errno;
-        return error_set_errno(error, STATUS_IO, "cannot map the %zu bytes of %s", file->map_bytes,
-                               file->path);
-    }
-    file->map = map;
-    return STATUS_OK;
-}
-
 static enum status header_read(struct gguf *file, struct reader *reader, uint64_t *tensors_out,
                                uint64_t *keys_out, struct error *error)
 {
@@ -68,7 +30,8 @@ static enum status header_read(struct gguf *file, struct reader *reader, uint64_
         return error_set(
             error, STATUS_CORRUPT, "%s is not a GGUF file: it begins with '%s' instead of 'GGUF'",
             file->path,
-            gguf_quote((const char *)file->map, file->map_bytes < 4 ? file->map_bytes : 4).text);
+            gguf_quote((const char *)file->map.data, file->map.bytes < 4 ? file->map.bytes : 4)
+                .text);
     file->version = reader_u32(reader);
     const uint32_t swapped = __builtin_bswap32(file->version);
     if (!reader->failed && file->version > 3 && swapped >= 1 && swapped <= 3)
@@ -83,26 +46,29 @@ static enum status header_read(struct gguf *file, struct reader *reader, uint64_
     if (reader->failed)
         return error_set(error, STATUS_CORRUPT,
                          "%s is truncated: it has %zu bytes, the header alone takes 24", file->path,
-                         file->map_bytes);
+                         file->map.bytes);
     return STATUS_OK;
 }
 
-/* Shards are refused by name, before their odd contents give an odder error. */
-static enum status split_check(const struct gguf *file, struct error *error)
+static enum status split_read(struct gguf *file, uint64_t tensor_count, struct error *error)
 {
-    uint32_t count = 0;
-    const enum status status = gguf_get_u32(file, "split.count", &count, error);
+    file->split = (struct gguf_split){0, 1, tensor_count};
+    const enum status status = gguf_get_u32(file, "split.count", &file->split.count, error);
     if (status == STATUS_NOT_FOUND)
         return STATUS_OK;
     TRY(status);
-    if (count <= 1)
+    if (file->split.count <= 1) {
+        file->split.count = 1;
         return STATUS_OK;
-    uint32_t number = 0;
-    gguf_get_u32(file, "split.no", &number, NULL);
-    return error_set(error, STATUS_UNSUPPORTED,
-                     "%s is part %u of a model split over %u files (split.count), Baton reads "
-                     "single-file models: merge the parts first",
-                     file->path, number + 1, count);
+    }
+    TRY(gguf_get_u32(file, "split.no", &file->split.number, error));
+    TRY(gguf_get_u64(file, "split.tensors.count", &file->split.tensor_count, error));
+    if (file->split.count > GGUF_PARTS_MAX || file->split.number >= file->split.count)
+        return error_set(error, STATUS_CORRUPT,
+                         "%s is damaged: it is part %u of %u (split.no, split.count), the limit is "
+                         "%d parts",
+                         file->path, file->split.number + 1, file->split.count, GGUF_PARTS_MAX);
+    return STATUS_OK;
 }
 
 static enum status alignment_get(const struct gguf *file, uint64_t *out, struct error *error)
@@ -139,11 +105,11 @@ static enum status type_unknown(const struct gguf *file, const char *name, uint3
 }
 
 /* Dimensions and type give the size; nothing about the place yet. */
-static enum status tensor_shape(const struct gguf *file, struct gguf_tensor *tensor,
+static enum status tensor_shape(const struct gguf *file, struct tensor_view *tensor,
                                 struct error *error)
 {
     uint64_t values = 1;
-    for (uint32_t i = 0; i < GGUF_DIMENSIONS_MAX; i++)
+    for (uint32_t i = 0; i < TENSOR_DIMENSIONS_MAX; i++)
         if (tensor->dimensions[i] == 0 || !size_multiply(values, tensor->dimensions[i], &values))
             return error_set(error, STATUS_CORRUPT,
                              "%s is damaged: dimension %u of tensor '%s' is %llu", file->path, i,
@@ -157,12 +123,12 @@ static enum status tensor_shape(const struct gguf *file, struct gguf_tensor *ten
                          type->name, type->block_values);
     uint64_t bytes;
     if (!size_multiply(values / type->block_values, type->block_bytes, &bytes) ||
-        bytes > file->map_bytes)
+        bytes > file->map.bytes)
         return error_set(error, STATUS_CORRUPT,
                          "%s is truncated or damaged: tensor '%s' has %llu values of %s, the whole "
                          "file has %zu bytes",
                          file->path, tensor->name, (unsigned long long)values, type->name,
-                         file->map_bytes);
+                         file->map.bytes);
     tensor->bytes = (size_t)bytes;
     return STATUS_OK;
 }
@@ -171,7 +137,7 @@ static enum status tensor_shape(const struct gguf *file, struct gguf_tensor *ten
 static enum status tensor_read(struct gguf *file, struct reader *reader, size_t i, char **names,
                                uint64_t *offset_out, struct error *error)
 {
-    struct gguf_tensor *tensor = &file->tensors[i];
+    struct tensor_view *tensor = &file->tensors[i];
     const uint64_t name_bytes = reader_u64(reader);
     const char *name = reader_bytes(reader, name_bytes);
     if (name != NULL && (name_bytes == 0 || name_bytes > GGUF_NAME_BYTES_MAX ||
@@ -186,11 +152,11 @@ static enum status tensor_read(struct gguf *file, struct reader *reader, size_t 
     }
     tensor->dimension_count = reader_u32(reader);
     if (!reader->failed &&
-        (tensor->dimension_count < 1 || tensor->dimension_count > GGUF_DIMENSIONS_MAX))
+        (tensor->dimension_count < 1 || tensor->dimension_count > TENSOR_DIMENSIONS_MAX))
         return error_set(error, STATUS_CORRUPT,
                          "%s is damaged: tensor '%s' has %u dimensions, the limits are 1 and %d",
-                         file->path, tensor->name, tensor->dimension_count, GGUF_DIMENSIONS_MAX);
-    for (uint32_t d = 0; d < GGUF_DIMENSIONS_MAX; d++)
+                         file->path, tensor->name, tensor->dimension_count, TENSOR_DIMENSIONS_MAX);
+    for (uint32_t d = 0; d < TENSOR_DIMENSIONS_MAX; d++)
         tensor->dimensions[d] =
             !reader->failed && d < tensor->dimension_count ? reader_u64(reader) : 1;
     const uint32_t type_id = reader_u32(reader);
@@ -201,6 +167,7 @@ static enum status tensor_read(struct gguf *file, struct reader *reader, size_t 
     tensor->type = quant_type_by_id(type_id);
     if (tensor->type == NULL)
         return type_unknown(file, tensor->name, type_id, error);
+    tensor->type_name = tensor->type->name;
     return tensor_shape(file, tensor, error);
 }
 
@@ -211,15 +178,15 @@ static struct gguf_string tensor_name(const struct gguf *file, size_t i)
 
 static int tensor_order(const void *a, const void *b)
 {
-    const struct gguf_tensor *const *x = a;
-    const struct gguf_tensor *const *y = b;
+    const struct tensor_view *const *x = a;
+    const struct tensor_view *const *y = b;
     return ((*x)->data > (*y)->data) - ((*x)->data < (*y)->data);
 }
 
 /* Two tensors may not share bytes: in order of place, each ends before the next begins. */
 static enum status overlap_check(const struct gguf *file, struct error *error)
 {
-    const struct gguf_tensor **sorted = calloc(file->tensor_count + 1, sizeof *sorted);
+    const struct tensor_view **sorted = calloc(file->tensor_count + 1, sizeof *sorted);
     if (sorted == NULL)
         return error_set(error, STATUS_NO_MEMORY, "no memory for the %zu tensors of %s",
                          file->tensor_count, file->path);
@@ -228,7 +195,7 @@ static enum status overlap_check(const struct gguf *file, struct error *error)
     qsort(sorted, file->tensor_count, sizeof *sorted, tensor_order);
     enum status status = STATUS_OK;
     for (size_t i = 1; i < file->tensor_count && status == STATUS_OK; i++) {
-        const struct gguf_tensor *before = sorted[i - 1];
+        const struct tensor_view *before = sorted[i - 1];
         if ((const uint8_t *)before->data + before->bytes > (const uint8_t *)sorted[i]->data)
             status =
                 error_set(error, STATUS_CORRUPT, "%s is damaged: tensors '%s' and '%s' overlap",
@@ -244,7 +211,7 @@ static enum status tensors_place(struct gguf *file, const uint64_t *offsets, siz
 {
     const uint64_t base = (table_end + alignment - 1) & ~(alignment - 1);
     for (size_t i = 0; i < file->tensor_count; i++) {
-        struct gguf_tensor *tensor = &file->tensors[i];
+        struct tensor_view *tensor = &file->tensors[i];
         if (offsets[i] % alignment != 0)
             return error_set(error, STATUS_CORRUPT,
                              "%s is damaged: tensor '%s' starts at offset %llu, which is not a "
@@ -253,14 +220,14 @@ static enum status tensors_place(struct gguf *file, const uint64_t *offsets, siz
                              (unsigned long long)alignment);
         uint64_t end;
         if (!size_add(base, offsets[i], &end) || !size_add(end, tensor->bytes, &end) ||
-            end > file->map_bytes)
+            end > file->map.bytes)
             return error_set(error, STATUS_CORRUPT,
                              "%s is truncated or damaged: tensor '%s' needs %zu bytes at offset "
                              "%llu of the data, which starts at byte %llu of %zu",
                              file->path, tensor->name, tensor->bytes,
                              (unsigned long long)offsets[i], (unsigned long long)base,
-                             file->map_bytes);
-        tensor->data = file->map + base + offsets[i];
+                             file->map.bytes);
+        tensor->data = file->map.data + base + offsets[i];
     }
     return overlap_check(file, error);
 }
@@ -314,14 +281,14 @@ static enum status tensors_read(struct gguf *file, struct reader *reader, uint64
 
 static enum status file_read(struct gguf *file, struct error *error)
 {
-    TRY(file_map(file, error));
+    TRY(mapped_file_open(file->path, "a GGUF file", &file->map, error));
     struct reader reader;
-    reader_init(&reader, file->map, file->map_bytes);
+    reader_init(&reader, file->map.data, file->map.bytes);
     uint64_t tensor_count = 0;
     uint64_t key_count = 0;
     TRY(header_read(file, &reader, &tensor_count, &key_count, error));
     TRY(gguf_keys_read(file, &reader, key_count, error));
-    TRY(split_check(file, error));
+    TRY(split_read(file, tensor_count, error));
     return tensors_read(file, &reader, tensor_count, error);
 }
 
@@ -345,8 +312,7 @@ void gguf_close(struct gguf *file)
 {
     if (file == NULL)
         return;
-    if (file->map != NULL)
-        munmap((void *)(uintptr_t)file->map, file->map_bytes);
+    mapped_file_close(&file->map);
     gguf_index_free(&file->key_index);
     gguf_index_free(&file->tensor_index);
     free(file->keys);
@@ -363,7 +329,7 @@ const char *gguf_path(const struct gguf *file)
 
 size_t gguf_file_bytes(const struct gguf *file)
 {
-    return file->map_bytes;
+    return file->map.bytes;
 }
 
 size_t gguf_tensor_count(const struct gguf *file)
@@ -371,32 +337,31 @@ size_t gguf_tensor_count(const struct gguf *file)
     return file->tensor_count;
 }
 
-const struct gguf_tensor *gguf_tensor_at(const struct gguf *file, size_t index)
+const struct tensor_view *gguf_tensor_at(const struct gguf *file, size_t index)
 {
     CHECK(index < file->tensor_count);
     return &file->tensors[index];
 }
 
-const struct gguf_tensor *gguf_tensor_find(const struct gguf *file, const char *name)
+const struct tensor_view *gguf_tensor_find(const struct gguf *file, const char *name)
 {
     const uint32_t slot =
         *gguf_index_slot(&file->tensor_index, file, tensor_name, name, strlen(name));
     return slot != 0 ? &file->tensors[slot - 1] : NULL;
 }
 
+struct gguf_split gguf_split(const struct gguf *file)
+{
+    return file->split;
+}
+
 struct digest128 gguf_weights_digest(const struct gguf *file)
 {
-    /* One record a tensor, its bytes as a digest; the digest of all records is the result. */
-    struct buffer records = {0};
-    for (size_t i = 0; i < file->tensor_count; i++) {
-        const struct gguf_tensor *tensor = &file->tensors[i];
-        const struct digest128 bytes = hash128(tensor->data, tensor->bytes, 0);
-        buffer_add(&records, tensor->name, strlen(tensor->name) + 1);
-        buffer_add(&records, &tensor->type->gguf_id, sizeof tensor->type->gguf_id);
-        buffer_add(&records, tensor->dimensions, sizeof tensor->dimensions);
-        buffer_add(&records, &bytes, sizeof bytes);
-    }
-    const struct digest128 digest = hash128(records.data, records.size, 0);
-    buffer_free(&records);
+    const struct tensor_view **tensors = calloc(file->tensor_count + 1, sizeof *tensors);
+    CHECK(tensors != NULL);
+    for (size_t i = 0; i < file->tensor_count; i++)
+        tensors[i] = &file->tensors[i];
+    const struct digest128 digest = tensor_views_digest(tensors, file->tensor_count);
+    free(tensors);
     return digest;
 }

@@ -13,7 +13,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
-#include "model/format/quant_types.h"
+#include "model/format/tensor_view.h"
 
 struct gguf;
 
@@ -33,16 +33,7 @@ enum gguf_value_type {
     GGUF_F64,
 };
 
-enum { GGUF_DIMENSIONS_MAX = 4, GGUF_NAME_BYTES_MAX = 64 };
-
-struct gguf_tensor {
-    const char *name;              /* terminated, owned by the file */
-    const struct quant_type *type; /* never NULL */
-    uint32_t dimension_count;
-    uint64_t dimensions[GGUF_DIMENSIONS_MAX]; /* [0] is the fastest; unused ones are 1 */
-    const void *data;                         /* in the mapping; aligned as the file says */
-    size_t bytes;
-};
+enum { GGUF_NAME_BYTES_MAX = 64 };
 
 /* A string inside the mapping; not terminated. */
 struct gguf_string {
@@ -79,8 +70,17 @@ enum status gguf_get_numbers(const struct gguf *file, const char *key, enum gguf
                              const void **data_out, uint64_t *count_out, struct error *error);
 
 size_t gguf_tensor_count(const struct gguf *file);
-const struct gguf_tensor *gguf_tensor_at(const struct gguf *file, size_t index);
-const struct gguf_tensor *gguf_tensor_find(const struct gguf *file, const char *name);
+const struct tensor_view *gguf_tensor_at(const struct gguf *file, size_t index);
+const struct tensor_view *gguf_tensor_find(const struct gguf *file, const char *name);
+
+/* A part of a model that is split over several files: number (from 0) and count of them, and the
+ * tensors of all. A file that is whole is part 0 of 1, with its own tensors. */
+struct gguf_split {
+    uint32_t number, count;
+    uint64_t tensor_count;
+};
+enum { GGUF_PARTS_MAX = 1024 };
+struct gguf_split gguf_split(const struct gguf *file);
 
 /* XXH3-128 over all tensor names, types, shapes and bytes (reads the whole file). */
 struct digest128 gguf_weights_digest(const struct gguf *file);

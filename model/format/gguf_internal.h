@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "model/format/gguf.h"
+#include "model/format/mapped_file.h"
 
 enum {
     GGUF_ALIGNMENT_FALLBACK = 32,
@@ -34,13 +35,13 @@ struct gguf_index {
 
 struct gguf {
     char *path;
-    const uint8_t *map;
-    size_t map_bytes;
+    struct mapped_file map;
     uint32_t version;
     struct gguf_key *keys;
     size_t key_count;
     struct gguf_index key_index;
-    struct gguf_tensor *tensors;
+    struct gguf_split split;
+    struct tensor_view *tensors;
     char *names; /* the tensors' names, terminated, one after another */
     size_t tensor_count;
     struct gguf_index tensor_index;

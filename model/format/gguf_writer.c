@@ -148,7 +148,7 @@ void gguf_writer_add_tensor(struct gguf_writer *writer, const char *name,
 {
     CHECK(!writer->data_begun);
     CHECK(strlen(name) <= GGUF_NAME_BYTES_MAX);
-    CHECK(dimension_count >= 1 && dimension_count <= GGUF_DIMENSIONS_MAX);
+    CHECK(dimension_count >= 1 && dimension_count <= TENSOR_DIMENSIONS_MAX);
     CHECK(dimensions[0] % type->block_values == 0);
     uint64_t values = 1;
     put_text(&writer->table, name, strlen(name));

@@ -9,8 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-uint16_t float_to_bf16(float value); /* round to nearest even, NaN kept */
-
 void q4_0_dequantize(const void *blocks_data, float *out, size_t blocks);
 void q4_1_dequantize(const void *blocks_data, float *out, size_t blocks);
 void q5_0_dequantize(const void *blocks_data, float *out, size_t blocks);
@@ -33,5 +31,17 @@ void q4_1_split(const void *blocks_data, int8_t *q, float *scale, float *offset,
 void q5_0_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
 void q5_1_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
 void q8_0_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void q2_k_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void q3_k_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void q4_k_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void q5_k_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void q6_k_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void iq4_nl_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+void iq4_xs_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);
+
+/* The parts of a super-block that dequantising and splitting share. */
+int q3_k_scale(const uint8_t *scales, size_t group);
+void k4_scale_minimum(const uint8_t *packed, size_t group, int *scale_out, int *minimum_out);
+extern const int8_t iq4_levels[16];
 
 #endif

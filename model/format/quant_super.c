@@ -31,7 +31,7 @@ void q2_k_dequantize(const void *blocks_data, float *out, size_t blocks)
 
 /* The sixteen 6-bit scales of Q3_K: low four bits in the nibbles of bytes 0-7, high two in bytes
  * 8-11; stored with 32 added. */
-static int q3_k_scale(const uint8_t *scales, size_t group)
+int q3_k_scale(const uint8_t *scales, size_t group)
 {
     const int low = group < 8 ? scales[group] & 15 : scales[group - 8] >> 4;
     const int high = scales[8 + group % 4] >> (group / 4 * 2) & 3;
@@ -57,7 +57,7 @@ void q3_k_dequantize(const void *blocks_data, float *out, size_t blocks)
 }
 
 /* The eight 6-bit scales and minimums that Q4_K and Q5_K share, in 12 bytes. */
-static void k4_scale_minimum(const uint8_t *packed, size_t group, int *scale_out, int *minimum_out)
+void k4_scale_minimum(const uint8_t *packed, size_t group, int *scale_out, int *minimum_out)
 {
     if (group < 4) {
         *scale_out = packed[group] & 63;
@@ -136,8 +136,8 @@ void q6_k_dequantize(const void *blocks_data, float *out, size_t blocks)
 }
 
 /* The sixteen levels of the IQ4 types, denser around zero. */
-static const int8_t iq4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                      1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t iq4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                               1,    13,   25,  38,  53,  69,  89,  113};
 
 static float *iq4_group(const uint8_t *packed, float scale, float *out)
 {

@@ -102,22 +102,42 @@ static void bf16_quantize(const float *values, void *blocks_out, size_t blocks)
 
 /* Half floats are computed on as float32: there is no canonical form of their own. */
 static const struct quant_type rows[] = {
-    {"F32", 0, 1, 4, f32_dequantize, f32_quantize, true, WEIGHT_F32, NULL},
-    {"F16", 1, 1, 2, f16_dequantize, f16_quantize, true, WEIGHT_F32, NULL},
-    {"BF16", 30, 1, 2, bf16_dequantize, bf16_quantize, true, WEIGHT_BF16, NULL},
-    {"Q4_0", 2, 32, 18, q4_0_dequantize, q4_0_quantize, true, WEIGHT_Q4, q4_0_split},
-    {"Q4_1", 3, 32, 20, q4_1_dequantize, q4_1_quantize, true, WEIGHT_Q4A, q4_1_split},
-    {"Q5_0", 6, 32, 22, q5_0_dequantize, NULL, true, WEIGHT_Q8, q5_0_split},
-    {"Q5_1", 7, 32, 24, q5_1_dequantize, NULL, true, WEIGHT_Q8A, q5_1_split},
-    {"Q8_0", 8, 32, 34, q8_0_dequantize, q8_0_quantize, true, WEIGHT_Q8, q8_0_split},
-    {"Q2_K", 10, 256, 84, q2_k_dequantize, NULL, false, WEIGHT_F32, NULL},
-    {"Q3_K", 11, 256, 110, q3_k_dequantize, NULL, false, WEIGHT_F32, NULL},
-    {"Q4_K", 12, 256, 144, q4_k_dequantize, NULL, false, WEIGHT_F32, NULL},
-    {"Q5_K", 13, 256, 176, q5_k_dequantize, NULL, false, WEIGHT_F32, NULL},
-    {"Q6_K", 14, 256, 210, q6_k_dequantize, NULL, false, WEIGHT_F32, NULL},
-    {"IQ4_NL", 20, 32, 18, iq4_nl_dequantize, NULL, false, WEIGHT_F32, NULL},
-    {"IQ4_XS", 23, 256, 136, iq4_xs_dequantize, NULL, false, WEIGHT_F32, NULL},
+    {"F32", 0, 1, 4, f32_dequantize, f32_quantize, WEIGHT_F32, true, false, NULL},
+    {"F16", 1, 1, 2, f16_dequantize, f16_quantize, WEIGHT_F32, true, false, NULL},
+    {"BF16", 30, 1, 2, bf16_dequantize, bf16_quantize, WEIGHT_BF16, true, false, NULL},
+    {"Q4_0", 2, 32, 18, q4_0_dequantize, q4_0_quantize, WEIGHT_Q4, true, false, q4_0_split},
+    {"Q4_1", 3, 32, 20, q4_1_dequantize, q4_1_quantize, WEIGHT_Q4A, true, false, q4_1_split},
+    {"Q5_0", 6, 32, 22, q5_0_dequantize, NULL, WEIGHT_Q8, true, false, q5_0_split},
+    {"Q5_1", 7, 32, 24, q5_1_dequantize, NULL, WEIGHT_Q8A, true, false, q5_1_split},
+    {"Q8_0", 8, 32, 34, q8_0_dequantize, q8_0_quantize, WEIGHT_Q8, true, false, q8_0_split},
+    {"Q2_K", 10, 256, 84, q2_k_dequantize, NULL, WEIGHT_Q8, false, false, q2_k_split},
+    {"Q3_K", 11, 256, 110, q3_k_dequantize, NULL, WEIGHT_Q8, true, false, q3_k_split},
+    {"Q4_K", 12, 256, 144, q4_k_dequantize, NULL, WEIGHT_Q4A, true, false, q4_k_split},
+    {"Q5_K", 13, 256, 176, q5_k_dequantize, NULL, WEIGHT_Q8A, true, false, q5_k_split},
+    {"Q6_K", 14, 256, 210, q6_k_dequantize, NULL, WEIGHT_Q8, false, false, q6_k_split},
+    {"IQ4_NL", 20, 32, 18, iq4_nl_dequantize, NULL, WEIGHT_Q8, true, false, iq4_nl_split},
+    {"IQ4_XS", 23, 256, 136, iq4_xs_dequantize, NULL, WEIGHT_Q8, true, false, iq4_xs_split},
 };
+
+/* 4 bits of exponent, 3 of mantissa, no infinity; 0x7f and 0xff are NaN. */
+static void f8_e4m3_dequantize(const void *blocks_data, float *out, size_t blocks)
+{
+    const uint8_t *in = blocks_data;
+    for (size_t i = 0; i < blocks; i++) {
+        const uint32_t sign = (uint32_t)(in[i] & 0x80u) << 24;
+        const uint32_t exponent = in[i] >> 3 & 15u, mantissa = in[i] & 7u;
+        if (exponent == 15 && mantissa == 7)
+            out[i] = bits_float(sign | 0x7fc00000u);
+        else if (exponent == 0) // units of 2^-9
+            out[i] = (sign != 0 ? -0x1p-9f : 0x1p-9f) * (float)mantissa;
+        else
+            out[i] = bits_float(sign | (exponent + 120) << 23 | mantissa << 20);
+    }
+}
+
+/* Only in folders. Times its factor it is rounded to bf16, whose steps are 1/32 of its own. */
+static const struct quant_type f8_e4m3 = {"F8_E4M3", QUANT_NO_ID, 1,     1,    f8_e4m3_dequantize,
+                                          NULL,      WEIGHT_BF16, false, true, NULL};
 
 const struct quant_type *quant_type_rows(size_t *count_out)
 {
@@ -138,5 +158,5 @@ const struct quant_type *quant_type_by_name(const char *name)
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++)
         if (strcasecmp(rows[i].name, name) == 0)
             return &rows[i];
-    return NULL;
+    return strcasecmp(f8_e4m3.name, name) == 0 ? &f8_e4m3 : NULL;
 }

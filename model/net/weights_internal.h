@@ -1,5 +1,7 @@
 /* The tensors of one model, packed for its backend. Owned by the model; freed by weights_release.
- */
+ *
+ * Where an architecture has no such tensor a member is null, and the forward pass leaves that step
+ * out. Shapes are those of net_config_internal.h; S is the width of the shared expert. */
 #ifndef BATON_MODEL_NET_WEIGHTS_INTERNAL_H
 #define BATON_MODEL_NET_WEIGHTS_INTERNAL_H
 
@@ -7,29 +9,42 @@
 
 #include "base/status.h"
 #include "kernels/backend.h"
-#include "model/format/gguf.h"
+#include "model/format/model_file.h"
 #include "model/net/net_config_internal.h"
 
+struct expert_weights {
+    struct weight *gate, *up; /* [F][E] */
+    struct weight *down;      /* [E][F] */
+};
+
 struct layer_weights {
-    device_ptr attention_norm;                   /* [E] */
-    struct weight *query, *key, *value;          /* [H*D][E], [K*D][E], [K*D][E] */
-    device_ptr query_bias, key_bias, value_bias; /* [H*D], [K*D], [K*D] or null */
-    struct weight *output;                       /* [E][H*D] */
-    device_ptr output_bias;                      /* [E] or null */
-    device_ptr feed_forward_norm;                /* [E] */
-    struct weight *gate, *up;                    /* [F][E] */
-    struct weight *down;                         /* [E][F] */
+    device_ptr attention_norm, attention_norm_bias;       /* [E] */
+    struct weight *query, *key, *value;                   /* [H*D][E], [K*D][E], [K*D][E] */
+    device_ptr query_bias, key_bias, value_bias;          /* [H*D], [K*D], [K*D] */
+    device_ptr query_norm, key_norm;                      /* [D] */
+    struct weight *output;                                /* [E][H*D] */
+    device_ptr output_bias;                               /* [E] */
+    device_ptr attention_post_norm;                       /* [E] */
+    device_ptr feed_forward_norm, feed_forward_norm_bias; /* [E] */
+    struct expert_weights dense;                          /* gate: where the activation has one */
+    device_ptr up_bias, down_bias;                        /* [F], [E] */
+    device_ptr feed_forward_post_norm;                    /* [E] */
+    struct weight *router;                                /* [X][E] */
+    struct expert_weights *experts;                       /* [X] */
+    struct weight *shared_router;                         /* [1][E] */
+    struct expert_weights shared;                         /* of width S */
 };
 
 struct weights {
-    struct weight *embedding;     /* [V][E] */
-    struct weight *own_head;      /* [V][E], NULL when the head is tied */
-    device_ptr output_norm;       /* [E] */
-    float *rope_factors;          /* [rotary / 2], host memory; NULL when the file has none */
-    struct layer_weights *layers; /* [layers] */
-    uint32_t layer_count;
+    struct weight *embedding;                 /* [V][E] */
+    struct weight *positions;                 /* [context][E] */
+    struct weight *own_head;                  /* [V][E], NULL when the head is tied */
+    device_ptr output_norm, output_norm_bias; /* [E] */
+    float *rope_factors;                      /* [rotary / 2], host memory */
+    struct layer_weights *layers;             /* [layers] */
+    uint32_t layer_count, expert_count;
     uint64_t bytes;        /* packed matrices and vectors */
-    uint64_t tensor_bytes; /* of the file, that they were made from */
+    uint64_t tensor_bytes; /* of the files, that they were made from */
 };
 
 static inline const struct weight *weights_head(const struct weights *weights)
@@ -42,9 +57,9 @@ struct load_progress {
     void *arg;
 };
 
-/* Checks that the file has every tensor of the table in its shape and none besides, then loads
+/* Checks that the files have every tensor of the table in its shape and none besides, then loads
  * them. *weights must be zeroed; after a failure weights_release frees what was loaded. */
-enum status weights_load(const struct gguf *file, const struct net_config *config,
+enum status weights_load(const struct model_file *file, const struct net_config *config,
                          struct backend *backend, const struct load_progress *progress,
                          struct weights *weights, struct error *error);
 void weights_release(struct weights *weights, struct backend *backend);

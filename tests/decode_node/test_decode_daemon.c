@@ -472,12 +472,12 @@ static int32_t poison_model(void)
     const int32_t id = 33;
     snprintf(model, sizeof model, "%s", path);
     cr_assert_eq(gguf_open(path, &file, &error), STATUS_OK, "%s", error.text);
-    const struct gguf_tensor *tensor = gguf_tensor_find(file, "token_embd.weight");
+    const struct tensor_view *tensor = gguf_tensor_find(file, "token_embd.weight");
     cr_assert_not_null(tensor);
     /* Data is the end of the file, so an offset counts back from there. */
     const char *end = NULL;
     for (size_t i = 0; i < gguf_tensor_count(file); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(file, i);
+        const struct tensor_view *t = gguf_tensor_at(file, i);
         if ((const char *)t->data + t->bytes > end)
             end = (const char *)t->data + t->bytes;
     }

@@ -147,7 +147,7 @@ Test(make_model_command, shapes_and_padding_are_as_asked)
     struct gguf *file;
     struct error error;
     cr_assert_eq(gguf_open(path, &file, &error), STATUS_OK, "%s", error.text);
-    const struct gguf_tensor *embedding = gguf_tensor_find(file, "token_embd.weight");
+    const struct tensor_view *embedding = gguf_tensor_find(file, "token_embd.weight");
     cr_assert(embedding->dimensions[0] == 128 && embedding->dimensions[1] == 1000);
     cr_assert_not_null(gguf_tensor_find(file, "blk.0.attn_q.bias"));
     cr_assert_null(gguf_tensor_find(file, "output.weight"));

@@ -21,10 +21,14 @@ static checker *checker_for(const char *operation)
         const char *operation;
         checker *function;
     } checkers[] = {
-        {"quantize", check_quantize}, {"round", check_round},       {"matmul", check_matmul},
-        {"embed", check_embed},       {"rms_norm", check_rms_norm}, {"rope", check_rope},
-        {"swiglu", check_swiglu},     {"kv_write", check_kv_write}, {"attention", check_attention},
-        {"top", check_top},
+        {"quantize", check_quantize},     {"round", check_round},
+        {"matmul", check_matmul},         {"embed", check_embed},
+        {"rms_norm", check_rms_norm},     {"rope", check_rope},
+        {"swiglu", check_swiglu},         {"kv_write", check_kv_write},
+        {"attention", check_attention},   {"top", check_top},
+        {"layer_norm", check_layer_norm}, {"gelu", check_gelu},
+        {"route", check_route},           {"rows_add", check_rows_add},
+        {"scale", check_scale},
     };
     for (size_t i = 0; i < ARRAY_COUNT(checkers); i++)
         if (strcmp(checkers[i].operation, operation) == 0)

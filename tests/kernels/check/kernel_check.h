@@ -70,6 +70,11 @@ void check_rms_norm(struct check *check);
 void check_rope(struct check *check);
 void check_swiglu(struct check *check);
 void check_top(struct check *check);
+void check_layer_norm(struct check *check);
+void check_gelu(struct check *check);
+void check_route(struct check *check);
+void check_rows_add(struct check *check);
+void check_scale(struct check *check);
 
 /* A canonical random weight and its panels. Released with guards_release. */
 struct packed_weight {

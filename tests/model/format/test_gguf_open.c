@@ -251,15 +251,35 @@ Test(gguf_open, dimension_counts_are_bounded)
     }
 }
 
-Test(gguf_open, parts_of_a_split_model_are_refused_by_name)
+static void put_key_u16(struct buffer *file, const char *key, uint16_t value)
+{
+    put_key(file, key, GGUF_U16);
+    buffer_add(file, &value, sizeof value);
+}
+
+Test(gguf_open, a_part_of_a_split_model_says_which)
 {
     struct buffer bytes = {0};
-    put_header(&bytes, 3, 0, 2);
-    put_key(&bytes, "split.no", GGUF_U16);
-    buffer_add(&bytes, "\1\0", 2);
-    put_key(&bytes, "split.count", GGUF_U16);
-    buffer_add(&bytes, "\3\0", 2);
-    refused(&bytes, STATUS_UNSUPPORTED, "is part 2 of a model split over 3 files (split.count)");
+    struct gguf *file = NULL;
+    struct error error;
+    put_header(&bytes, 3, 0, 3);
+    put_key_u16(&bytes, "split.no", 1);
+    put_key_u16(&bytes, "split.count", 3);
+    put_key(&bytes, "split.tensors.count", GGUF_I32);
+    put_u32(&bytes, 7);
+    cr_assert_eq(gguf_bytes_open(&bytes, &file, &error), STATUS_OK, "%s", error.text);
+    cr_assert_eq(gguf_split(file).number, 1);
+    cr_assert_eq(gguf_split(file).count, 3);
+    cr_assert_eq(gguf_split(file).tensor_count, 7);
+    gguf_close(file);
+    gguf_bytes_remove();
+    buffer_free(&bytes);
+
+    put_header(&bytes, 3, 0, 3);
+    put_key_u16(&bytes, "split.no", 3);
+    put_key_u16(&bytes, "split.count", 3);
+    put_key_u16(&bytes, "split.tensors.count", 7);
+    refused(&bytes, STATUS_CORRUPT, "it is part 4 of 3");
 }
 
 /* Reads whatever an open file offers. */

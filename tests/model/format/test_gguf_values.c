@@ -49,7 +49,7 @@ Test(gguf_values, a_good_file_gives_what_was_put_in)
         cr_assert(type == GGUF_STRING && word_count == 3);
 
         cr_assert_eq(gguf_tensor_count(file), 2);
-        const struct gguf_tensor *b = gguf_tensor_find(file, "b");
+        const struct tensor_view *b = gguf_tensor_find(file, "b");
         cr_assert_not_null(b);
         cr_assert_str_eq(b->type->name, "Q8_0");
         cr_assert(b->dimension_count == 2 && b->dimensions[0] == 32 && b->dimensions[1] == 3);

@@ -62,8 +62,8 @@ Test(gguf_writer, a_written_file_reads_back)
     cr_assert(gguf_get_u32(file, "u", &u, NULL) == STATUS_OK && u == 42);
     cr_assert_eq(gguf_get_string(file, "s", &text, NULL), STATUS_OK);
     cr_assert(text.bytes == 3 && memcmp(text.data, "a\0b", 3) == 0);
-    const struct gguf_tensor *one = gguf_tensor_find(file, "one");
-    const struct gguf_tensor *two = gguf_tensor_find(file, "two");
+    const struct tensor_view *one = gguf_tensor_find(file, "one");
+    const struct tensor_view *two = gguf_tensor_find(file, "two");
     cr_assert(one != NULL && two != NULL);
     cr_assert_eq(memcmp(one->data, data, sizeof data), 0);
     cr_assert_eq(memcmp(two->data, ones, sizeof ones), 0);

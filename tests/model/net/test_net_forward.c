@@ -424,7 +424,7 @@ static void permute_rows(char *data, uint32_t heads, uint32_t head_dim, size_t r
 static void permute_tensor(struct buffer *bytes, const struct gguf *file, const char *name,
                            uint32_t heads, uint32_t head_dim)
 {
-    const struct gguf_tensor *tensor = gguf_tensor_find(file, name);
+    const struct tensor_view *tensor = gguf_tensor_find(file, name);
     cr_assert_not_null(tensor, "%s", name);
     char *data = memmem(bytes->data, bytes->size, tensor->data, tensor->bytes);
     cr_assert_not_null(data, "%s", name);

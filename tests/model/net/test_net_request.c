@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -25,6 +26,8 @@ enum { PROMPT = 535, TOTAL = 576, PAGE_TOKENS = 64, PAGES = TOTAL / PAGE_TOKENS 
 /* Who else is in a batch: each brings some rows to every call, over and over through its pages. */
 enum { COMPANY = 3, COMPANY_TOKENS = 200, COMPANY_ROWS_MAX = 40 };
 enum { ROWS = TOTAL + COMPANY * COMPANY_ROWS_MAX, LAYERS_MAX = 32 };
+/* The reference folders have short contexts; their windows are shorter still. */
+enum { SHORT_PROMPT = 230, SHORT_TOTAL = 256 };
 
 /* ---- kernels that may be put in the place of a product ---- */
 
@@ -66,7 +69,7 @@ void __wrap_kernels_init(struct kernel_table *table, enum kernel_isa isa)
 /* ---- ways to compute a request ---- */
 
 struct flavour {
-    char arch[8], type[8]; /* "real": the real model */
+    char arch[16], type[8]; /* arch "real": the real model; type "folder": arch is a folder of it */
     enum kv_dtype kv_dtype;
     enum activation_mode activations;
 };
@@ -115,11 +118,12 @@ struct trace {
     int32_t tokens[TOTAL];
     uint64_t logits[TOTAL]; /* digest of each position, 0: nobody asked */
     uint64_t pages[LAYERS_MAX][PAGES];
-    uint32_t layers;
+    uint32_t layers, pages_count;
 };
 
 struct request {
     struct model *model;
+    uint32_t prompt, total; /* tokens of it */
     const struct way *way;
     struct trace *trace;
     uint32_t done; /* tokens in the pages */
@@ -194,14 +198,14 @@ static int32_t likeliest(const float *logits, uint32_t count)
 static void answer(struct request *request)
 {
     const struct way *way = request->way;
-    const uint32_t prompt = way->again ? TOTAL : PROMPT;
+    const uint32_t prompt = way->again ? request->total : request->prompt;
     const uint32_t vocab = model_info(request->model)->vocab_count;
     const float *logits = NULL;
     while (request->done < prompt) {
         const uint32_t rest = prompt - request->done, rows = way->chunk < rest ? way->chunk : rest;
         logits = call(request, rows, way->every_logit ? rows : rows == rest);
     }
-    while (request->done < TOTAL) {
+    while (request->done < request->total) {
         request->trace->tokens[request->done] = likeliest(logits, vocab);
         logits = call(request, 1, 1);
     }
@@ -213,20 +217,32 @@ static void digest_pages(const struct request *request)
     const struct kv_layout *layout = page_pool_layout(pages);
     cr_assert_leq(layout->layers, LAYERS_MAX);
     request->trace->layers = layout->layers;
+    request->trace->pages_count = request->total / PAGE_TOKENS;
     for (uint32_t layer = 0; layer < layout->layers; layer++)
-        for (uint32_t page = 0; page < PAGES; page++)
+        for (uint32_t page = 0; page < request->trace->pages_count; page++)
             request->trace->pages[layer][page] =
                 hash64(page_pool_strip(pages, layer, request->slots[page]),
                        kv_layout_strip_bytes(layout), 0);
+}
+
+static bool flavour_is_folder(const struct flavour *flavour)
+{
+    return strcmp(flavour->type, "folder") == 0;
 }
 
 static struct model *flavour_open(const struct flavour *flavour, struct model_options options)
 {
     struct model *model = NULL;
     struct error error = {0};
-    if (strcmp(flavour->arch, "real") != 0)
+    char path[512];
+    if (flavour_is_folder(flavour)) {
+        snprintf(path, sizeof path, "%s/golden/tiny/%s", shared_folder(), flavour->arch);
+        options.path = path;
+    } else if (strcmp(flavour->arch, "real") != 0) {
         return tiny_model_open(flavour->arch, flavour->type, options);
-    options.path = real_model_path();
+    } else {
+        options.path = real_model_path();
+    }
     cr_assert_eq(model_open(&options, &model, &error), STATUS_OK, "%s", error.text);
     return model;
 }
@@ -236,27 +252,31 @@ static void request_run(const struct flavour *flavour, const struct way *way,
                         const struct trace *known, struct trace *out)
 {
     *out = (struct trace){0};
-    struct request request = {.way = way, .trace = out};
+    const bool folder = flavour_is_folder(flavour);
+    struct request request = {.way = way,
+                              .trace = out,
+                              .prompt = folder ? SHORT_PROMPT : PROMPT,
+                              .total = folder ? SHORT_TOTAL : TOTAL};
     request.model =
         flavour_open(flavour, (struct model_options){.isa = way->isa,
                                                      .activations = flavour->activations,
                                                      .kv_dtype = flavour->kv_dtype,
                                                      .threads = way->threads,
                                                      .page_tokens = PAGE_TOKENS,
-                                                     .context_tokens = TOTAL,
+                                                     .context_tokens = request.total,
                                                      .kv_tokens = 3 * TOTAL,
                                                      .max_rows = ROWS,
                                                      .max_sequences = 1 + COMPANY,
                                                      .max_logit_rows = ROWS});
     page_pool_poison(model_pages(request.model), true);
     company_open(&request);
-    tiny_model_take(request.model, TOTAL, request.slots);
-    draw_tokens(1, request.model, out->tokens, PROMPT);
+    tiny_model_take(request.model, request.total, request.slots);
+    draw_tokens(1, request.model, out->tokens, request.prompt);
     if (way->again)
         memcpy(out->tokens, known->tokens, sizeof out->tokens);
     answer(&request);
     digest_pages(&request);
-    tiny_model_give(request.model, TOTAL, request.slots);
+    tiny_model_give(request.model, request.total, request.slots);
     for (uint32_t i = 0; i < COMPANY; i++)
         tiny_model_give(request.model, COMPANY_TOKENS, request.company_slots[i]);
     model_close(request.model);
@@ -277,7 +297,7 @@ static bool traces_equal(const struct trace *a, const struct trace *b, const cha
         }
     }
     for (uint32_t layer = 0; layer < a->layers; layer++) {
-        for (uint32_t page = 0; page < PAGES; page++) {
+        for (uint32_t page = 0; page < a->pages_count; page++) {
             if (a->pages[layer][page] == b->pages[layer][page])
                 continue;
             snprintf(words, WORDS_BYTES, "%s: page %u of layer %u differs", name, page, layer);
@@ -322,6 +342,34 @@ ParameterizedTest(struct flavour *flavour, net_request, a_request_has_the_same_b
 {
     char words[WORDS_BYTES] = "";
     cr_assert(request_is_exact(flavour, words), "%s %s: %s", flavour->arch, flavour->type, words);
+}
+
+/* Windows, experts, norms of heads, learned positions: every step that not all models have. */
+ParameterizedTestParameters(net_request, every_architecture_has_the_same_bits_in_every_way)
+{
+    static struct flavour flavours[] = {
+        {"mistral-window", "folder", KV_BF16, ACTIVATION_NATIVE},
+        {"llama-mha-yarn", "folder", KV_F32, ACTIVATION_F32},
+        {"qwen2-gqa7", "folder", KV_BF16, ACTIVATION_NATIVE},
+        {"qwen3", "folder", KV_I8, ACTIVATION_NATIVE},
+        {"gemma3", "folder", KV_BF16, ACTIVATION_NATIVE},
+        {"gpt2", "folder", KV_BF16, ACTIVATION_NATIVE},
+        {"mixtral", "folder", KV_BF16, ACTIVATION_NATIVE},
+        {"qwen2-moe", "folder", KV_BF16, ACTIVATION_NATIVE},
+        {"qwen3-moe", "folder", KV_F32, ACTIVATION_F32},
+    };
+    return cr_make_param_array(struct flavour, flavours, ARRAY_COUNT(flavours));
+}
+
+ParameterizedTest(struct flavour *flavour, net_request,
+                  every_architecture_has_the_same_bits_in_every_way)
+{
+    char words[WORDS_BYTES] = "";
+    char path[512];
+    snprintf(path, sizeof path, "%s/golden/tiny/%s/config.json", shared_folder(), flavour->arch);
+    if (access(path, R_OK) != 0)
+        cr_skip_test("no reference data in %s", path);
+    cr_assert(request_is_exact(flavour, words), "%s: %s", flavour->arch, words);
 }
 
 Test(net_request, the_real_model_too)
