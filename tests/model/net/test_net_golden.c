@@ -1,4 +1,4 @@
-/* The real model against reference logits: prompt and reference continuation are fed in one call,
+/* The real models against reference logits: prompt and reference continuation are fed in one call,
  * and every step's logits are compared. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -135,18 +135,26 @@ static void compare_file(FILE *file, struct model *model, bool exact)
     cr_assert(seen.prompts >= 3 && seen.steps > 100 && seen.margins > 50);
 }
 
-static void compare(struct model_options options, bool exact)
+/* A model and the folder of its reference data. */
+struct subject {
+    const char *(*path)(void);
+    const char *folder;
+};
+static const struct subject smollm2 = {real_model_path, "smollm2-135m"};
+static const struct subject gemma3 = {gemma_model_path, "gemma3-270m"};
+
+static void compare(const struct subject *subject, struct model_options options, bool exact)
 {
     char name[512];
     struct error error = {0};
     struct model *model = NULL;
-    options.path = real_model_path();
-    snprintf(name, sizeof name, "%s/golden/smollm2-135m/greedy.jsonl", shared_folder());
+    options.path = subject->path();
+    snprintf(name, sizeof name, "%s/golden/%s/greedy.jsonl", shared_folder(), subject->folder);
     FILE *file = fopen(name, "r");
     if (file == NULL || options.path == NULL) {
         if (file != NULL)
             fclose(file);
-        cr_skip_test("%s is not there", file == NULL ? name : "the real model");
+        cr_skip_test("%s is not there", file == NULL ? name : subject->folder);
     }
     options.context_tokens = 1024;
     options.max_rows = ROWS;
@@ -164,7 +172,7 @@ static bool long_tests(void)
 
 Test(net_golden, reference_path_has_the_reference_logits, .timeout = 280)
 {
-    compare((struct model_options){.isa = "ref", .kv_dtype = KV_F32}, true);
+    compare(&smollm2, (struct model_options){.isa = "ref", .kv_dtype = KV_F32}, true);
 }
 
 /* The best instruction set in every run, all of them in the long form. */
@@ -173,7 +181,8 @@ Test(net_golden, fast_paths_keep_the_likeliest_token, .timeout = 280)
     for (enum kernel_isa isa = KERNEL_ISA_ref; isa < KERNEL_ISA_COUNT; isa++) {
         if (!kernel_isa_available(isa) || (isa != kernel_isa_best() && !long_tests()))
             continue;
-        compare((struct model_options){.isa = kernel_isa_name(isa),
+        compare(&smollm2,
+                (struct model_options){.isa = kernel_isa_name(isa),
                                        .activations = ACTIVATION_NATIVE,
                                        .kv_dtype = KV_BF16},
                 false);
@@ -182,11 +191,26 @@ Test(net_golden, fast_paths_keep_the_likeliest_token, .timeout = 280)
 
 Test(net_golden, int8_pages_keep_the_likeliest_token, .timeout = 280)
 {
-    compare((struct model_options){.activations = ACTIVATION_NATIVE, .kv_dtype = KV_I8}, false);
+    compare(&smollm2, (struct model_options){.activations = ACTIVATION_NATIVE, .kv_dtype = KV_I8},
+            false);
 }
 
 /* The best path in float32 is the reference path, faster. */
 Test(net_golden, fast_float_path_has_the_reference_logits, .timeout = 280)
 {
-    compare((struct model_options){.activations = ACTIVATION_F32, .kv_dtype = KV_F32}, true);
+    compare(&smollm2, (struct model_options){.activations = ACTIVATION_F32, .kv_dtype = KV_F32},
+            true);
+}
+
+/* Windows, norms after attention and feed-forward, heads of 256, Q4_K and Q6_K. */
+Test(net_golden, gemma_has_the_reference_logits, .timeout = 280)
+{
+    compare(&gemma3, (struct model_options){.activations = ACTIVATION_F32, .kv_dtype = KV_F32},
+            true);
+}
+
+Test(net_golden, gemma_keeps_the_likeliest_token, .timeout = 280)
+{
+    compare(&gemma3, (struct model_options){.activations = ACTIVATION_NATIVE, .kv_dtype = KV_BF16},
+            false);
 }

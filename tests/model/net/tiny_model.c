@@ -188,17 +188,28 @@ void tiny_model_give(struct model *model, uint32_t tokens, const uint32_t *slots
     page_pool_free(model_pages(model), slots, pages_of(model, tokens));
 }
 
+/* Where `variable` says, or in the cache. */
+static const char *model_path(const char *variable, const char *name, char found[512])
+{
+    const char *named = getenv(variable);
+    const char *home = getenv("HOME");
+    if (named != NULL)
+        snprintf(found, 512, "%s", named);
+    else
+        snprintf(found, 512, "%s/.cache/baton/%s", home != NULL ? home : "", name);
+    return access(found, R_OK) == 0 ? found : NULL;
+}
+
 const char *real_model_path(void)
 {
     static char found[512];
-    const char *named = getenv("BATON_MODEL");
-    const char *home = getenv("HOME");
-    if (named != NULL)
-        snprintf(found, sizeof found, "%s", named);
-    else
-        snprintf(found, sizeof found, "%s/.cache/baton/SmolLM2-135M-Instruct.Q4_1.gguf",
-                 home != NULL ? home : "");
-    return access(found, R_OK) == 0 ? found : NULL;
+    return model_path("BATON_MODEL", "SmolLM2-135M-Instruct.Q4_1.gguf", found);
+}
+
+const char *gemma_model_path(void)
+{
+    static char found[512];
+    return model_path("BATON_GEMMA_MODEL", "gemma-3-270m-q4_k_m.gguf", found);
 }
 
 const char *shared_folder(void)

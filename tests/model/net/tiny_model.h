@@ -33,8 +33,10 @@ enum status tiny_model_try(const struct buffer *bytes, struct error *error);
 void tiny_model_take(struct model *model, uint32_t tokens, uint32_t *slots_out);
 void tiny_model_give(struct model *model, uint32_t tokens, const uint32_t *slots);
 
-/* The real model's path, NULL where there is none; the folder of reference data. */
+/* The real model's path, and that of Gemma 3 270M (BATON_GEMMA_MODEL names another place); NULL
+ * where there is none. The folder of reference data. */
 const char *real_model_path(void);
+const char *gemma_model_path(void);
 const char *shared_folder(void);
 
 #endif
