@@ -42,9 +42,8 @@ struct prefill_request {
         enum prefill_state state;
         bool engine_has; /* between ADMIT and the engine's last event about it */
         struct handoff_out *out;
-        uint32_t computed;      /* tokens done, as far as events tell; the cached ones too */
-        uint32_t cached_tokens; /* of the prompt, found in the prefix index */
-        uint64_t deadline_ns;   /* 0: none */
+        uint32_t computed;    /* tokens done, as far as events tell; the cached ones too */
+        uint64_t deadline_ns; /* 0: none */
         uint64_t first_chunk_ns, first_token_ns;
     } control;
 

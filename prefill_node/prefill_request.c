@@ -230,7 +230,7 @@ static void send_report(struct prefill_node *node, const struct prefill_request 
         .role = WORKER_PREFILL,
         .queue_us = elapsed_us(request->arrival_ns, request->control.first_chunk_ns),
         .compute_us = elapsed_us(request->control.first_chunk_ns, request->control.first_token_ns),
-        .cached_tokens = request->control.cached_tokens,
+        .cached_tokens = request->job.cached_tokens,
     };
     if (stats != NULL) {
         report.handoff_us = elapsed_us(stats->first_send_ns, stats->landed_ns);
@@ -329,7 +329,7 @@ static void on_started(struct prefill_node *node, struct prefill_request *reques
 {
     const uint32_t final_pages = cached_tokens / node->worker->limits.page_tokens;
     const uint32_t layers = model_info(node->worker->model)->layers;
-    request->control.cached_tokens = request->control.computed = cached_tokens;
+    request->job.cached_tokens = request->control.computed = cached_tokens;
     if (request->control.state != PREFILL_QUEUED || !request->delivers ||
         final_pages <= request->first_page)
         return;

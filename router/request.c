@@ -225,6 +225,8 @@ static void accept(struct request *request, const struct msg_step *step, bool fr
         request->next_position += fresh.tokens.count;
         act(actions, ACTION_DELIVER)->step = fresh;
     }
+    if (from_prefill && step->first_position == request->prompt_tokens)
+        request->cached_tokens = step->cached_tokens;
     if (request->state == REQUEST_PREFILLING) {
         if (request->times.first_ns == 0)
             request->times.first_ns = now_ns;

@@ -131,7 +131,7 @@ struct request {
 
     bool placed_again;      /* once, after pages were damaged on their way */
     uint32_t next_position; /* of the next token to deliver */
-    uint32_t cached_tokens; /* of a prompt that the decode node reads: in its pages already */
+    uint32_t cached_tokens; /* of the prompt: in the pages of the node that reads it already */
     struct request_held *held;
     uint32_t duplicates, overtaken; /* tokens dropped as known already; tokens held for a while */
 

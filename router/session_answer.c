@@ -23,10 +23,7 @@ static struct openai_usage usage_of(const struct session *session)
         .prompt_tokens = request->prompt_tokens,
         .completion_tokens = session->has_answer ? session->answer.token_count : 0,
     };
-    if (request->report_seen[0])
-        usage.cached_tokens = request->reports[0].cached_tokens;
-    else if (request->prefill == 0)
-        usage.cached_tokens = request->cached_tokens;
+    usage.cached_tokens = request->cached_tokens;
     if (usage.cached_tokens > usage.prompt_tokens)
         usage.cached_tokens = usage.prompt_tokens;
     return usage;

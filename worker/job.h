@@ -38,7 +38,8 @@ struct job {
     uint32_t stop_count;
     int32_t stop_ids[JOB_STOP_IDS_MAX];
     uint32_t choice;
-    int32_t *tokens; /* [context_tokens] the sequence so far; memory of the request table */
+    uint32_t cached_tokens; /* of those that came with it, found and not computed; control's */
+    int32_t *tokens;        /* [context_tokens] the sequence so far; memory of the request table */
     struct sampling sampling; /* its lists are those below: a job is not copied */
     int32_t bias_ids[JOB_BIASES_MAX];
     float biases[JOB_BIASES_MAX];

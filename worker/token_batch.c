@@ -26,6 +26,7 @@ void step_fill(const struct request_key *key, const struct job *job, uint32_t po
         .choice = key->choice,
         .first_position = position,
         .finish = (uint32_t)finish,
+        .cached_tokens = position == job->given_count ? job->cached_tokens : 0,
     };
     if (finish == FINISH_STOP) {
         out->stop_id = sampled->id;

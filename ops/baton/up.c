@@ -29,7 +29,7 @@ struct up_options {
     uint32_t context_tokens, chunk_tokens, max_batch;
     uint32_t start_timeout_ms, stop_timeout_ms;
     struct config_amount kv_memory;
-    bool kv_prefault;
+    bool kv_prefault, no_prefix_cache;
 };
 
 static const char *const kv_dtype_names[] = {"f32", "bf16", "int8"};
@@ -66,6 +66,8 @@ static const struct config_row up_rows[] = {
     {"chunk-tokens", CONFIG_U32, OPTION(chunk_tokens), NULL, "N", "prompt tokens of one step", 0,
      0},
     {"max-batch", CONFIG_U32, OPTION(max_batch), NULL, "N", "sequences of one decode step", 0, 0},
+    {"no-prefix-cache", CONFIG_FLAG, OPTION(no_prefix_cache), NULL, NULL,
+     "compute every prompt anew, also where its beginning is known", 0, 0},
     {"start-timeout", CONFIG_MS, OPTION(start_timeout_ms), "120s", "TIME",
      "how long all may take to be ready", 1, 3600000},
     {"stop-timeout", CONFIG_MS, OPTION(stop_timeout_ms), "10s", "TIME",
@@ -254,6 +256,7 @@ static enum status up_run(const struct up_options *options, struct error *error)
         .context_tokens = options->context_tokens,
         .chunk_tokens = options->chunk_tokens,
         .max_batch = options->max_batch,
+        .no_prefix_cache = options->no_prefix_cache,
         .start_timeout_ms = options->start_timeout_ms,
         .stop_timeout_ms = options->stop_timeout_ms,
     };

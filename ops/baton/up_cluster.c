@@ -451,6 +451,8 @@ static enum status worker_add(struct cluster *cluster, const char *role, uint32_
         child_add_number(child, "--context", options->context_tokens);
     if (options->chunk_tokens)
         child_add_number(child, "--chunk-tokens", options->chunk_tokens);
+    if (options->no_prefix_cache)
+        child_add_option(child, "--no-prefix-cache", NULL);
     if (strcmp(role, "decode") != 0)
         return STATUS_OK;
     child_add_option(child, "--data", "127.0.0.1:0");

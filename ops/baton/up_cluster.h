@@ -35,6 +35,7 @@ struct cluster_options {
     bool kv_prefault;
     uint32_t context_tokens;
     uint32_t chunk_tokens;
+    bool no_prefix_cache;
     uint32_t max_batch;
     uint32_t start_timeout_ms; /* for the whole cluster, later for each worker started again */
     uint32_t stop_timeout_ms;  /* from SIGTERM to SIGKILL */

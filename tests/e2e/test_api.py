@@ -172,6 +172,24 @@ class ApiTest(unittest.TestCase):
         after = self.client.metric("baton_prompt_tokens_total")
         self.assertEqual(after - before, body["usage"]["prompt_tokens"])
 
+    def test_known_beginnings_are_not_computed_again(self):
+        prompt = "What is known need not be read again. " * 12
+        before = self.client.metric("baton_prefix_hit_tokens_total")
+        bodies = [self.client.complete(prompt + end, max_tokens=4, temperature=0,
+                                       ignore_eos=True).json() for end in ("", "", "And so on.")]
+        usages = [body["usage"] for body in bodies]
+        cached = [usage["prompt_tokens_details"]["cached_tokens"] for usage in usages]
+        self.assertEqual(cached[0], 0)
+        for usage, count in zip(usages[1:], cached[1:]):
+            self.assertGreater(count, usage["prompt_tokens"] - 128)
+            self.assertLess(count, usage["prompt_tokens"])
+        self.assertEqual(bodies[0]["choices"][0]["text"], bodies[1]["choices"][0]["text"])
+        wait_for(lambda: self.client.metric("baton_prefix_hit_tokens_total") - before >= cached[1],
+                 "the count of tokens that were known")
+        prefixes = [worker["prefix"] for worker in self.cluster.workers()]
+        self.assertGreaterEqual(sum(prefix["hits"] for prefix in prefixes), 2)
+        self.assertGreater(sum(prefix["pages"] for prefix in prefixes), 0)
+
     def test_workers(self):
         workers = {worker["name"]: worker for worker in self.cluster.workers()}
         self.assertEqual(set(workers), {"prefill-0", "decode-0"})

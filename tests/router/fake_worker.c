@@ -242,6 +242,7 @@ void fake_tokens(struct fake_worker *worker, const struct fake_job *job, uint32_
         .top_count = job->top_logprobs,
         .top_ids = {top_ids, with * job->top_logprobs},
         .top_logprobs = {top_logprobs, with * job->top_logprobs},
+        .cached_tokens = offset == 0 ? worker->cached_tokens : 0,
     };
     const struct msg_tokens tokens = {.steps = {&step, 1}};
     send_message(worker, MESSAGE_ID_TOKENS, &tokens);

@@ -31,6 +31,7 @@ struct fake_worker {
     const char *answer; /* one token a byte */
     struct fake_worker *partner; /* of a prefill node: the decode node that goes on */
     enum finish_code finish;     /* at the end of the answer */
+    uint32_t cached_tokens;      /* told with the first token */
     struct fake_job jobs[FAKE_JOBS_MAX];
     uint32_t job_count, cancel_count;
     /* What HELLO says, to be changed before connecting. */

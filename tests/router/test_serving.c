@@ -10,6 +10,7 @@ Test(serving, chat_whole)
 {
     serving_start(NULL);
     serving_connect(true);
+    prefill.cached_tokens = 2;
     struct buffer body = {0};
     cr_assert_eq(client_ask(&router, CHAT_PATH,
                             "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],"
@@ -20,7 +21,7 @@ Test(serving, chat_whole)
         "\"id\":\"chatcmpl-",         "\"object\":\"chat.completion\"",
         "\"model\":\"tiny\"",         "\"message\":{\"role\":\"assistant\",\"content\":\"answer\"}",
         "\"finish_reason\":\"stop\"", "\"completion_tokens\":6",
-        "\"cached_tokens\":0",        "\"prefill_ms\":2",
+        "\"cached_tokens\":2}",       "\"prefill_ms\":2",
         "\"handoff_bytes\":4096",     "\"first_step_ms\":0.7",
     };
     for (size_t i = 0; i < ARRAY_COUNT(parts); i++)

@@ -93,7 +93,8 @@ Test(rate, follows_what_was_measured_and_ignores_idle_time)
 Test(step, carries_the_token_or_the_stop_id)
 {
     const struct request_key key = {.request = 9, .attempt = 3, .choice = 1};
-    struct job job = {.sampling = {.logprobs = 1, .top_logprobs = 2}};
+    struct job job = {
+        .given_count = 12, .cached_tokens = 7, .sampling = {.logprobs = 1, .top_logprobs = 2}};
     const struct sampled sampled = {.id = 44,
                                     .logprob = -0.5f,
                                     .top_count = 2,
@@ -107,6 +108,7 @@ Test(step, carries_the_token_or_the_stop_id)
     cr_assert_eq(step.choice, 1);
     cr_assert_eq(step.first_position, 12);
     cr_assert_eq(step.finish, FINISH_LENGTH);
+    cr_assert_eq(step.cached_tokens, 7);
     cr_assert_eq(step.tokens.count, 1);
     cr_assert_eq(step.tokens.items[0], 44);
     cr_assert_eq(step.logprobs.count, 1);
@@ -121,7 +123,8 @@ Test(step, carries_the_token_or_the_stop_id)
     cr_assert_eq(step.stop_id, 44);
 
     job.sampling.logprobs = 0;
-    step_fill(&key, &job, 12, &sampled, FINISH_NONE, &storage, &step);
+    step_fill(&key, &job, 13, &sampled, FINISH_NONE, &storage, &step);
+    cr_assert_eq(step.cached_tokens, 0, "it was told with the first token");
     cr_assert_eq(step.tokens.count, 1);
     cr_assert_eq(step.logprobs.count, 0);
 }
