@@ -2,6 +2,7 @@
 #include "model/text/text.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "base/check.h"
 #include "base/utf8.h"
@@ -118,6 +119,11 @@ enum status text_open_gguf(const struct gguf *file, struct text **text_out, stru
 
 enum status text_open(const char *path, struct text **text_out, struct error *error)
 {
+    struct stat entry;
+    if (stat(path, &entry) == 0 && S_ISDIR(entry.st_mode)) {
+        struct text *text = text_create();
+        return text_finish(text, text_read_folder(text, path, error), text_out);
+    }
     struct gguf *file;
     TRY(gguf_open(path, &file, error));
     const enum status status = text_open_gguf(file, text_out, error);

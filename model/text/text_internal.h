@@ -71,7 +71,7 @@ struct vocabulary {
     uint32_t *slots;       /* id + 1 by the hash of the token's text; 0: empty */
     size_t slot_mask;
     struct special_tokens special;    /* looked for in the text as it is */
-    struct special_tokens normalized; /* looked for in normalised text */
+    struct special_tokens normalized; /* in normalised text; filled by who has a normalizer */
 };
 
 enum text_model {
@@ -145,6 +145,8 @@ enum status merge_add(struct text *text, const char *left, size_t left_bytes, co
 enum status words_cut(struct text *text, struct error *error);
 
 enum status text_read_gguf(struct text *text, const struct gguf *file, struct error *error);
+/* path: a folder. */
+enum status text_read_folder(struct text *text, const char *path, struct error *error);
 /* The ids that end a generation: adds one that is not there yet. LIMIT beyond TEXT_EOS_MAX. */
 enum status text_end_add(struct text *text, int32_t id, struct error *error);
 /* Adds the control tokens that end a turn or a text under every vocabulary that has them. */

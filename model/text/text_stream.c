@@ -80,14 +80,16 @@ void text_stream_push(struct text_stream *stream, int32_t id, struct buffer *out
     const struct decoder_start *start = decoder_start(stream->text->decoder);
     const bool first = stream->at_start;
     stream->at_start = false;
-    if (first && start->first_token_bare) {
+    size_t count;
+    const char *bytes = vocabulary_text(&stream->text->vocabulary, id, &count);
+    if (first && start->first_token_bare &&
+        memmem(bytes, count, start->mark, start->mark_bytes) != NULL) {
         bare_push(stream, id, out);
         return;
     }
     if (start->joined && !first)
         bytes_push(stream, " ", 1, out);
-    size_t count;
-    const char *bytes = text_token_bytes(stream->text, id, &count);
+    bytes = text_token_bytes(stream->text, id, &count);
     while (stream->strip_count > 0 && count > 0) {
         if (count < start->mark_bytes || memcmp(bytes, start->mark, start->mark_bytes) != 0) {
             stream->strip_count = 0;

@@ -203,7 +203,10 @@ void unicode_strip_marks(const char *text, size_t bytes, struct buffer *out)
         uint32_t point = 0;
         const int length = utf8_sequence((const uint8_t *)text + at, bytes - at, &point);
         CHECK(length > 0);
-        if (utf8proc_category((int32_t)point) != UTF8PROC_CATEGORY_MN)
+        const utf8proc_category_t category = utf8proc_category((int32_t)point);
+        const bool mark = category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+                          category == UTF8PROC_CATEGORY_ME;
+        if (!mark || is_later((int32_t)point))
             buffer_add(out, text + at, (size_t)length);
         at += (size_t)length;
     }

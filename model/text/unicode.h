@@ -16,7 +16,7 @@ void unicode_normalize(enum unicode_form form, const char *text, size_t bytes,
 /* Appends the text in lower case, which may be longer: each character's own, whatever stands around
  * it. */
 void unicode_lowercase(const char *text, size_t bytes, struct buffer *out);
-/* Appends the text without its non-spacing marks. */
+/* Appends the text without its combining marks. */
 void unicode_strip_marks(const char *text, size_t bytes, struct buffer *out);
 /* The part of the text without the white space at its ends. */
 void unicode_strip_spaces(const char *text, size_t bytes, bool left, bool right,

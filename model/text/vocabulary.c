@@ -201,10 +201,9 @@ enum status vocabulary_fill(struct vocabulary *vocabulary, struct token_entry *t
                              path);
         vocabulary->starts[i + 1] = (uint32_t)vocabulary->bytes.size;
         vocabulary->text_starts[i + 1] = (uint32_t)vocabulary->texts.size;
-        if (token->type == TOKEN_CONTROL || token->type == TOKEN_USER_DEFINED)
-            special_tokens_add((token->flags & SPECIAL_NORMALIZED) != 0 ? &vocabulary->normalized
-                                                                        : &vocabulary->special,
-                               token->text, token->bytes, (int32_t)i);
+        if ((token->type == TOKEN_CONTROL || token->type == TOKEN_USER_DEFINED) &&
+            (token->flags & SPECIAL_NORMALIZED) == 0)
+            special_tokens_add(&vocabulary->special, token->text, token->bytes, (int32_t)i);
     }
     index_fill(vocabulary);
     bytes_index(vocabulary, level);
