@@ -7,6 +7,10 @@ landed, and that against its limit, the larger of 3 ms and 5 % of the reading. T
 the decode node is apart from it. The machine must have nothing else to do.
 
   handoff_overlap.py --model FILE --bin build/release/bin [--prompts 512,1024,2048] [--runs 5]
+                     [--link 2]
+
+With --link the decode node stands in a network namespace (needs root), behind a link so many times
+as fast as KV is made.
 
 Ends with 1 when a length is over its limit.
 """
@@ -16,7 +20,8 @@ import pathlib
 import statistics
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "e2e"), str(TESTS / "fault")]
 
 WAIT_MS, WAIT_SHARE = 3.0, 0.05
 ANSWER_TOKENS = 4
@@ -31,6 +36,7 @@ def parse_arguments():
     parser.add_argument("--prompts", default="512,1024,2048", help="tokens of the prompts")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1, help="of each worker")
+    parser.add_argument("--link", type=float, default=0, help="its speed in that of the KV")
     arguments = parser.parse_args()
     arguments.prompts = [int(length) for length in arguments.prompts.split(",")]
     if min(arguments.runs, arguments.threads, *arguments.prompts) < 1:
@@ -70,14 +76,33 @@ def report(length, timings):
     return wait_ms <= limit_ms
 
 
+def start_here(arguments):
+    from cluster import Cluster  # it finds the programs when it is imported
+    return Cluster(model=arguments.model, options=["--threads", str(arguments.threads)])
+
+
+def start_apart(arguments):
+    import fault_cluster  # so do these
+    from apart import Apart
+    from link import Wire, enter_namespace
+    fault_cluster.TIMES["BATON_REQUEST_TIMEOUT_MS"] = "10m"
+    enter_namespace()
+    return Apart("ucx", Wire(), arguments.model,
+                 {"prefill": ["--threads", arguments.threads],
+                  "decode": ["--threads", arguments.threads]})
+
+
 def main():
     arguments = parse_arguments()
     os.environ["BATON_BIN"] = str(pathlib.Path(arguments.bin).resolve())
-    from cluster import Cluster  # it finds the programs when it is imported
-
-    cluster = Cluster(model=arguments.model, options=["--threads", str(arguments.threads)])
+    cluster = start_apart(arguments) if arguments.link else start_here(arguments)
     try:
         ask(cluster.client, prompt_ids(64, 0))  # the nodes meet
+        if arguments.link:
+            timings = ask(cluster.client, prompt_ids(1024, 1))
+            rate = arguments.link * timings["handoff_bytes"] / timings["prefill_ms"] * 1e3
+            cluster.link.limit(f"{round(8 * rate)}bit", burst="256kb")
+            print(f"a link of {rate / 1e6:.1f} MB/s")
         kept = True
         for length in arguments.prompts:
             timings = [ask(cluster.client, prompt_ids(length, length + run))
