@@ -16,7 +16,8 @@ enum {
 
 size_t decode_engine_events(const struct worker *worker, uint32_t batch_max)
 {
-    return (size_t)batch_max + 1 + worker->options->max_requests;
+    /* Choices that begin behind a prompt have their first token in the same step. */
+    return (size_t)batch_max + 1 + 2 * (size_t)worker->options->max_requests;
 }
 
 void decode_engine_create(struct decode_engine *engine, struct worker *worker,
@@ -72,8 +73,13 @@ static void take_command(struct decode_engine *engine, const struct decode_comma
         decode_batch_add(engine, command->place);
         return;
     }
-    if (!decode_batch_remove(engine, command->place))
-        return; /* the last word about it had been said when the order to drop it was given */
+    if (!decode_batch_remove(engine, command->place)) {
+        /* Not in the batch yet; or the last word about it had been said when the order to drop it
+         * was given. */
+        (void)decode_choice_drop(engine, command->place);
+        return;
+    }
+    decode_choices_fail(engine, command->place, STATUS_CANCELED, "its first choice was given up");
     const struct decode_event event = {.kind = EVENT_DROPPED, .place = command->place};
     engine_port_event(engine->port, &event);
 }
@@ -110,6 +116,7 @@ static uint32_t prepare(struct decode_engine *engine, uint32_t *rows_out, bool *
 static void fail(struct decode_engine *engine, uint32_t place, enum status status, const char *text)
 {
     decode_batch_truncate(engine, place, 0);
+    decode_choices_fail(engine, place, status, text);
     struct decode_event event = {.kind = EVENT_FAILED, .place = place};
     error_set(&event.failed, status, "%s", text);
     engine_port_event(engine->port, &event);
@@ -125,7 +132,7 @@ static bool pick(struct decode_engine *engine, uint32_t place, const struct pass
     struct decode_event event = {.kind = EVENT_TOKEN, .place = place};
     event.token.position = position;
     const enum status status =
-        pass_pick(rows, row, job, engine->sampler, position, &event.token.sampled);
+        pass_pick(rows, row, job, engine->sampler, job->choice, position, &event.token.sampled);
     if (status != STATUS_OK) {
         struct error error;
         error_set(&error, status, "no token can be picked at position %" PRIu32 ": %s", position,
@@ -146,6 +153,23 @@ static bool pick(struct decode_engine *engine, uint32_t place, const struct pass
     }
     engine_port_event(engine->port, &event);
     return stays;
+}
+
+/* The prompt is read: the other choices begin, each with a token of its own from the same row. */
+static void begin_choices(struct decode_engine *engine, struct decode_request *leader,
+                          const struct pass_rows *rows, uint32_t row)
+{
+    for (uint32_t i = 0; i < leader->engine.unborn_count; i++) {
+        const uint32_t place = leader->engine.unborn[i];
+        struct decode_request *request = &engine->requests[place];
+        request->engine.first_step_ns = leader->engine.first_step_ns;
+        request->engine.first_step_us = leader->engine.first_step_us;
+        decode_choice_fork(engine->worker->pages, engine->worker->limits.page_tokens, leader,
+                           request);
+        if (pick(engine, place, rows, row))
+            decode_batch_add(engine, place);
+    }
+    leader->engine.unborn_count = 0;
 }
 
 /* After the pass: every sequence moves on, those with logits get a token, those at their end
@@ -169,8 +193,10 @@ static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t en
         request->engine.computed += request->engine.rows;
         if (request->engine.computed == request->engine.token_count && request->engine.rows > 1)
             decode_batch_keep(engine, place); /* a prompt is read: others may begin like it */
-        if (request->engine.computed == request->engine.token_count)
+        if (request->engine.computed == request->engine.token_count) {
+            begin_choices(engine, request, rows, row);
             stays = pick(engine, place, rows, row++);
+        }
         if (stays)
             engine->running[kept++] = place;
     }

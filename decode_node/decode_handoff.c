@@ -61,26 +61,20 @@ static uint32_t pages_held(void *arg, void *context, uint32_t first_page, uint32
 
 /* ---- what comes of a hand-off ---- */
 
-/* The first token comes from another process. */
+/* The first token of a choice comes from another process. */
 static enum status check_first(const struct decode_node *node, const struct decode_request *request,
-                               const struct msg_step *first, uint32_t slot_count,
-                               struct error *error)
+                               const struct msg_step *first, struct error *error)
 {
     const struct job *job = &request->job;
     const struct job_limits *limits = &node->worker->limits;
-    if (slot_count != request->prompt_pages - request->cached_pages)
-        return error_set(error, STATUS_MISMATCH,
-                         "the hand-off brought %" PRIu32 " pages, the prompt has %" PRIu32
-                         " and %" PRIu32 " of them were here",
-                         slot_count, request->prompt_pages, request->cached_pages);
     const struct request_key *key = decode_request_key(node, request);
     if (first->request != key->request || first->attempt != key->attempt ||
-        first->choice != key->choice)
+        first->choice < key->choice || first->choice >= key->choice + request->member_count)
         return error_set(error, STATUS_MISMATCH,
                          "the hand-off is of request %" PRIx64 ", attempt %" PRIu32
-                         ", choice %" PRIu32 " and not %" PRIx64 ", %d, %d",
+                         ", choice %" PRIu32 " and not %" PRIx64 ", %d, %d and the next %" PRIu32,
                          first->request, first->attempt, first->choice, key->request, key->attempt,
-                         key->choice);
+                         key->choice, request->member_count - 1);
     if (first->tokens.count != 1 || first->first_position != job->given_count)
         return error_set(error, STATUS_MISMATCH,
                          "the hand-off brought %" PRIu32 " tokens at position %" PRIu32
@@ -99,39 +93,52 @@ static enum status check_first(const struct decode_node *node, const struct deco
     return STATUS_OK;
 }
 
+static enum status check_done(const struct decode_node *node, const struct decode_request *request,
+                              const struct msg_done *done, uint32_t slot_count, struct error *error)
+{
+    if (slot_count != request->prompt_pages - request->cached_pages)
+        return error_set(error, STATUS_MISMATCH,
+                         "the hand-off brought %" PRIu32 " pages, the prompt has %" PRIu32
+                         " and %" PRIu32 " of them were here",
+                         slot_count, request->prompt_pages, request->cached_pages);
+    uint32_t last = done->first.choice;
+    TRY(check_first(node, request, &done->first, error));
+    for (uint32_t i = 0; i < done->others.count; i++) {
+        const struct msg_step *step = &done->others.items[i];
+        TRY(check_first(node, request, step, error));
+        if (step->choice <= last)
+            return error_set(error, STATUS_MISMATCH,
+                             "the hand-off brought choice %" PRIu32 " behind choice %" PRIu32,
+                             step->choice, last);
+        last = step->choice;
+    }
+    return STATUS_OK;
+}
+
 static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t slot_count,
-                      const struct msg_step *first, const struct handoff_stats *stats)
+                      const struct msg_done *done, const struct handoff_stats *stats)
 {
     struct decode_node *node = arg;
     struct decode_request *request = context;
-    struct page_pool *pages = node->worker->pages;
-    const uint32_t rest = request->pages_first - request->prompt_pages;
     struct error error;
     (void)stats;
     request->control.handoff = 0;
-    if (node->closing || check_first(node, request, first, slot_count, &error) != STATUS_OK) {
-        page_pool_free(pages, slots, slot_count);
-        decode_request_let_go(node, request);
+    if (node->closing || check_done(node, request, done, slot_count, &error) != STATUS_OK) {
+        page_pool_free(node->worker->pages, slots, slot_count);
         if (node->closing)
             return;
         LOG_WARN("request %" PRIx64 ": %s", decode_request_key(node, request)->request, error.text);
         worker_send_handoff_failed(node->worker, decode_request_key(node, request), error.status,
                                    error.text);
-        decode_request_release(node, request);
+        decode_choices_release(node, request);
         return;
     }
     memcpy(request->slots + request->cached_pages, slots, slot_count * sizeof *slots);
-    page_pool_take(pages, rest, request->slots + request->prompt_pages);
     /* Others may begin like it. */
     if (!node->worker->options->no_prefix_cache)
         prefix_tree_insert(node->worker->prefixes, 0, request->job.tokens, request->job.given_count,
                            request->slots);
-    request->job.tokens[request->job.given_count] = first->tokens.items[0];
-    request->engine.page_count = request->pages_first;
-    request->engine.computed = request->job.given_count;
-    request->engine.token_count = request->job.given_count + 1;
-    request->control.written++;
-    decode_request_admit(node, request);
+    decode_choices_land(node, request, done);
 }
 
 static void on_failed(void *arg, void *context, enum status status, const char *text)
@@ -140,7 +147,6 @@ static void on_failed(void *arg, void *context, enum status status, const char *
     struct decode_request *request = context;
     /* The prompt's pages go back by themselves. */
     request->control.handoff = 0;
-    decode_request_let_go(node, request);
     if (node->closing)
         return;
     const struct request_key *key = decode_request_key(node, request);
@@ -150,7 +156,7 @@ static void on_failed(void *arg, void *context, enum status status, const char *
         LOG_WARN("the hand-off of request %" PRIx64 " failed: %s", key->request, text);
         worker_send_handoff_failed(node->worker, key, status, text);
     }
-    decode_request_release(node, request);
+    decode_choices_release(node, request);
 }
 
 enum status decode_handoff_reserve(struct decode_node *node, struct decode_request *request,

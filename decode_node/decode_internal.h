@@ -37,10 +37,15 @@ struct decode_request {
     uint32_t pages_first;  /* what a reservation sets aside: batch_admission_pages */
     uint32_t prompt_pages; /* of these, for the prompt */
     uint32_t cached_pages; /* of these, from the index, the first ones: no hand-off brings them */
+    uint32_t pages_aside;  /* of these, set aside without a name until the prompt is here */
     uint32_t *slots;       /* [pages of a context] cached ones at once, the rest in ACTIVE */
+    uint32_t leader;       /* the place of the first choice, which has the prompt's pages */
+    uint32_t member_count; /* of a leader: choices; 0 for the others */
+    uint32_t members[JOB_CHOICES_MAX]; /* of a leader: their places, its own first */
 
     struct {
         enum decode_state state;
+        bool given_up; /* RESERVED, and only kept because other choices are not */
         uint64_t handoff;
         uint32_t written;     /* new tokens known here, those that came with the job included */
         uint64_t deadline_ns; /* 0: none */
@@ -49,11 +54,13 @@ struct decode_request {
 
     /* Handed to the engine with ADMIT, back to control with the last word. */
     struct {
-        uint64_t arrival;     /* a serial number: what is older */
-        uint32_t computed;    /* tokens whose KV is in the pages */
-        uint32_t token_count; /* tokens known, above computed */
-        uint32_t page_count;  /* of slots, those it holds */
-        uint32_t rows;        /* in this step */
+        uint64_t arrival;      /* a serial number: what is older */
+        uint32_t computed;     /* tokens whose KV is in the pages */
+        uint32_t token_count;  /* tokens known, above computed */
+        uint32_t page_count;   /* of slots, those it holds */
+        uint32_t rows;         /* in this step */
+        uint32_t unborn_count; /* of a leader: choices that wait for it to read the prompt */
+        uint32_t unborn[JOB_CHOICES_MAX]; /* their places */
         uint64_t first_step_ns, first_step_us, last_token_ns;
     } engine;
 };
@@ -162,6 +169,25 @@ uint32_t decode_batch_admit(struct decode_engine *engine);
  * as many as before; the pages behind them are let go. Either 0, or not below what the index has
  * got: a page that is shared is never written. */
 void decode_batch_truncate(struct decode_engine *engine, uint32_t place, uint32_t tokens);
+
+/* ---- choices of one prompt (decode_choices.c) ---- */
+
+/* The prompt is in the pages of `from`, which is where it was read or landed: `to` shares the full
+ * ones, copies the one that is not full and takes what was set aside for it. Whoever owns both. */
+void decode_choice_fork(struct page_pool *pages, uint32_t page_tokens,
+                        const struct decode_request *from, struct decode_request *to);
+/* Engine thread: a sequence that is not in the batch yet, because its leader still reads the
+ * prompt, is given up. False when there is no such one. */
+bool decode_choice_drop(struct decode_engine *engine, uint32_t place);
+/* Engine thread: a leader ends before it has read the prompt, and those who wait for it with it. */
+void decode_choices_fail(struct decode_engine *engine, uint32_t leader, enum status status,
+                         const char *text);
+/* Control thread: the leader's slots hold the whole prompt, the first tokens are in *done. Each
+ * choice that goes on is sent to the engine, the others are released. */
+void decode_choices_land(struct decode_node *node, struct decode_request *leader,
+                         const struct msg_done *done);
+/* Control thread: a hand-off has come to nothing: the members let go, and their places are free. */
+void decode_choices_release(struct decode_node *node, const struct decode_request *leader);
 
 /* ---- requests, control thread ---- */
 

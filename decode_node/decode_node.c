@@ -65,7 +65,8 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
         active += request->control.state == DECODE_ACTIVE;
         reserved += request->control.state == DECODE_RESERVED;
         heartbeat->queued_tokens += job->end - job->prompt_count - request->control.written;
-        if (request->local && request->control.written == job->emitted_count)
+        if (request->local && request->member_count > 0 &&
+            request->control.written == job->emitted_count)
             heartbeat->queued_tokens += job->given_count;
     }
     handoff_receiver_totals(node->receiver, &node->report.totals);
@@ -181,11 +182,14 @@ static void end_requests(struct decode_node *node)
         struct decode_request *request = &node->requests[i];
         if (!node->table.used[i])
             continue;
-        if (request->control.state == DECODE_RESERVED && request->control.handoff != 0) {
-            handoff_cancel(node->receiver, request->control.handoff, STATUS_CANCELED,
-                           "the decode node stops");
+        if (request->control.state == DECODE_RESERVED) {
+            if (request->control.handoff != 0)
+                handoff_cancel(node->receiver, request->control.handoff, STATUS_CANCELED,
+                               "the decode node stops");
             decode_request_let_go(node, request);
         }
+        for (uint32_t k = 0; k < request->engine.unborn_count; k++)
+            page_pool_unreserve(pages, node->requests[request->engine.unborn[k]].pages_aside);
         page_pool_free(pages, request->slots, request->engine.page_count);
     }
 }

@@ -59,7 +59,7 @@ void decode_request_admit(struct decode_node *node, struct decode_request *reque
 void decode_request_let_go(struct decode_node *node, struct decode_request *request)
 {
     struct page_pool *pages = node->worker->pages;
-    page_pool_unreserve(pages, request->pages_first - request->prompt_pages);
+    page_pool_unreserve(pages, request->pages_aside);
     page_pool_free(pages, request->slots, request->cached_pages);
     request->cached_pages = 0;
     engine_port_poke(node->port);
@@ -72,32 +72,48 @@ static enum status check(const struct decode_node *node, const struct request_ke
 {
     const struct job_limits *limits = &node->worker->limits;
     TRY(job_check(&message->job, limits, error));
-    if (request_table_find(&node->table, key) != REQUEST_NONE)
-        return error_set(error, STATUS_EXISTS,
-                         "request %" PRIx64 ", attempt %" PRIu32 ", choice %" PRIu32
-                         " is here already",
-                         key->request, (uint32_t)key->attempt, (uint32_t)key->choice);
+    const uint32_t choices = job_choices(&message->job);
+    struct request_key one = *key;
+    for (uint32_t i = 0; i < choices; i++, one.choice++) {
+        if (request_table_find(&node->table, &one) != REQUEST_NONE)
+            return error_set(error, STATUS_EXISTS,
+                             "request %" PRIx64 ", attempt %" PRIu32 ", choice %" PRIu32
+                             " is here already",
+                             one.request, (uint32_t)one.attempt, (uint32_t)one.choice);
+    }
     if (node->worker->draining)
         return error_set(error, STATUS_BUSY, "the decode node stops and takes nothing new");
-    if (node->table.free_count == 0)
-        return error_set(error, STATUS_BUSY,
-                         "the decode node holds %" PRIu32 " requests, the most it takes",
+    if (choices > node->table.capacity)
+        return error_set(error, STATUS_LIMIT,
+                         "%" PRIu32 " choices, the decode node holds %" PRIu32 " requests", choices,
                          node->table.capacity);
+    if (choices > node->table.free_count)
+        return error_set(error, STATUS_BUSY,
+                         "the decode node holds %" PRIu32 " of %" PRIu32 " requests, %" PRIu32
+                         " more are the most it takes",
+                         node->table.capacity - node->table.free_count, node->table.capacity,
+                         node->table.free_count);
     return STATUS_OK;
 }
 
-static void take(struct decode_node *node, struct decode_request *request,
+/* index: of the choices. */
+static void take(struct decode_node *node, struct decode_request *request, uint32_t index,
                  const struct msg_reserve *message)
 {
     const struct job_limits *limits = &node->worker->limits;
     const uint64_t now_ns = loop_now_ns(node->worker->loop);
     job_copy(&message->job, limits, request->job.tokens, &request->job);
+    request->job.choice += index;
     request->local = message->local != 0;
     request->pages_end = job_pages_at_end(&request->job, limits->page_tokens);
     request->pages_first =
         batch_admission_pages(request->job.given_count, limits->page_tokens, request->pages_end);
     request->prompt_pages = job_pages(request->job.given_count, limits->page_tokens);
     request->cached_pages = 0;
+    /* The first choice has the prompt's pages, the others share those that are full. */
+    request->pages_aside =
+        request->pages_first -
+        (index == 0 ? request->prompt_pages : request->job.given_count / limits->page_tokens);
     memset(&request->control, 0, sizeof request->control);
     memset(&request->engine, 0, sizeof request->engine);
     request->control.written = request->job.emitted_count;
@@ -138,6 +154,15 @@ static enum status check_target(const struct decode_node *node,
                      count, context, expected_us / 1000, node->options->tpot_target_ms);
 }
 
+/* What is set aside for the choices behind the first one. */
+static uint32_t pages_of_others(const struct decode_node *node, const struct decode_request *leader)
+{
+    uint32_t pages = 0;
+    for (uint32_t i = 1; i < leader->member_count; i++)
+        pages += node->requests[leader->members[i]].pages_aside;
+    return pages;
+}
+
 /* Pages for the prompt and one to grow into; the runners keep one each for the same. */
 static enum status check_pages(const struct decode_node *node, const struct decode_request *request,
                                struct error *error)
@@ -149,12 +174,14 @@ static enum status check_pages(const struct decode_node *node, const struct deco
         prefix_tree_peek(node->worker->prefixes, 0, request->job.tokens,
                          request->job.given_count - 1, &match);
     const uint32_t free = prefix_tree_available(node->worker->prefixes);
-    const uint32_t needed = request->pages_first - match.page_count;
-    if (request->pages_end > total)
+    const uint32_t first = request->pages_first + pages_of_others(node, request);
+    const uint32_t needed = first - match.page_count;
+    const uint32_t most = request->pages_end > first ? request->pages_end : first;
+    if (most > total)
         return error_set(error, STATUS_LIMIT,
                          "prompt and answer take %" PRIu32
                          " KV pages, the decode node has %" PRIu32,
-                         request->pages_end, total);
+                         most, total);
     if (atomic_load(&node->engine.short_of_pages))
         return error_set(error, STATUS_BUSY,
                          "requests that were preempted wait for KV pages, %" PRIu32 " of %" PRIu32
@@ -197,24 +224,70 @@ static enum status reserve_local(struct decode_node *node, struct decode_request
     return STATUS_OK;
 }
 
-static enum status set_aside(struct decode_node *node, struct decode_request *request,
-                             const struct msg_reserve *message, uint64_t *ticket_out,
-                             struct error *error)
+static enum status reserve_prompt(struct decode_node *node, struct decode_request *leader,
+                                  const struct msg_reserve *message, uint64_t *ticket_out,
+                                  struct error *error)
 {
-    TRY(check_target(node, request, error));
-    TRY(check_pages(node, request, error));
-    hold_cached(node, request);
-    request->local |=
-        request->job.given_count - cached_tokens(node, request) <= message->local_tokens;
+    hold_cached(node, leader);
+    leader->local |= leader->job.given_count - cached_tokens(node, leader) <= message->local_tokens;
     uint32_t lease_ms = node->options->lease_ms;
     if (message->lease_ms > 0 && message->lease_ms < lease_ms)
         lease_ms = message->lease_ms;
     const enum status status =
-        request->local ? reserve_local(node, request, error)
-                       : decode_handoff_reserve(node, request, lease_ms, ticket_out, error);
+        leader->local ? reserve_local(node, leader, error)
+                      : decode_handoff_reserve(node, leader, lease_ms, ticket_out, error);
     if (status != STATUS_OK)
-        page_pool_free(node->worker->pages, request->slots, request->cached_pages);
+        page_pool_free(node->worker->pages, leader->slots, leader->cached_pages);
     return status;
+}
+
+/* All pages that the choices begin with, or none. */
+static enum status set_aside(struct decode_node *node, struct decode_request *leader,
+                             const struct msg_reserve *message, uint64_t *ticket_out,
+                             struct error *error)
+{
+    const uint32_t others = pages_of_others(node, leader);
+    TRY(check_target(node, leader, error));
+    TRY(check_pages(node, leader, error));
+    if (prefix_tree_reserve(node->worker->prefixes, others) != STATUS_OK)
+        return error_set(error, STATUS_BUSY, "%" PRIu32 " KV pages are no longer free", others);
+    const enum status status = reserve_prompt(node, leader, message, ticket_out, error);
+    if (status != STATUS_OK)
+        page_pool_unreserve(node->worker->pages, others);
+    return status;
+}
+
+/* A place for each choice; there are as many. */
+static struct decode_request *take_choices(struct decode_node *node, const struct request_key *key,
+                                           const struct msg_reserve *message)
+{
+    const uint32_t count = job_choices(&message->job);
+    struct request_key one = *key;
+    uint32_t members[JOB_CHOICES_MAX];
+    for (uint32_t i = 0; i < count; i++, one.choice++) {
+        members[i] = request_table_add(&node->table, &one);
+        take(node, &node->requests[members[i]], i, message);
+        node->requests[members[i]].leader = members[0];
+        node->requests[members[i]].member_count = 0;
+    }
+    struct decode_request *leader = &node->requests[members[0]];
+    memcpy(leader->members, members, count * sizeof *members);
+    leader->member_count = count;
+    return leader;
+}
+
+/* The first choice reads the prompt; the others go to the engine with it and begin behind it. */
+static void admit_local(struct decode_node *node, struct decode_request *leader)
+{
+    for (uint32_t i = 1; i < leader->member_count; i++) {
+        struct decode_request *member = &node->requests[leader->members[i]];
+        move_on(node, member, STEP_ADMIT);
+        member->local = true;
+        member->control.ready_ns = loop_now_ns(node->worker->loop);
+        member->engine.token_count = member->job.given_count;
+        leader->engine.unborn[leader->engine.unborn_count++] = leader->members[i];
+    }
+    decode_request_admit(node, leader);
 }
 
 /* request: NULL where none was taken. */
@@ -259,20 +332,19 @@ void decode_request_reserve(struct decode_node *node, struct router_ref router,
         refuse(node, &key, &error);
         return;
     }
-    const uint32_t place = request_table_add(&node->table, &key);
-    struct decode_request *request = &node->requests[place];
+    struct decode_request *leader = take_choices(node, &key, message);
     uint64_t ticket = 0;
-    take(node, request, message);
-    if (set_aside(node, request, message, &ticket, &error) != STATUS_OK) {
-        request_table_remove(&node->table, place);
+    if (set_aside(node, leader, message, &ticket, &error) != STATUS_OK) {
+        for (uint32_t i = 0; i < leader->member_count; i++)
+            request_table_remove(&node->table, leader->members[i]);
         refuse(node, &key, &error);
         return;
     }
-    reply(node, &key, STATUS_OK, "", request, ticket);
-    if (request->local)
-        decode_request_admit(node, request);
-    else
-        move_on(node, request, STEP_RESERVE);
+    reply(node, &key, STATUS_OK, "", leader, ticket);
+    if (leader->local)
+        admit_local(node, leader);
+    for (uint32_t i = 0; i < leader->member_count && !leader->local; i++)
+        move_on(node, &node->requests[leader->members[i]], STEP_RESERVE);
 }
 
 /* ---- out ---- */
@@ -302,15 +374,20 @@ void decode_request_drop(struct decode_node *node, uint32_t place, enum status s
                          const char *text, bool tell)
 {
     struct decode_request *request = &node->requests[place];
-    if (request->control.state == DECODE_LEAVING)
+    if (request->control.state == DECODE_LEAVING || request->control.given_up)
         return;
     if (tell)
         worker_send_failed(node->worker, decode_request_key(node, request), status, text);
     if (request->control.state == DECODE_RESERVED) {
-        handoff_cancel(node->receiver, request->control.handoff, status, text);
-        request->control.handoff = 0;
-        decode_request_let_go(node, request);
-        decode_request_release(node, request);
+        request->control.given_up = true;
+        struct decode_request *leader = &node->requests[request->leader];
+        for (uint32_t i = 0; i < leader->member_count; i++) {
+            if (!node->requests[leader->members[i]].control.given_up)
+                return; /* the hand-off is for the others, too */
+        }
+        handoff_cancel(node->receiver, leader->control.handoff, status, text);
+        leader->control.handoff = 0;
+        decode_choices_release(node, leader);
         return;
     }
     move_on(node, request, STEP_LEAVE);

@@ -43,9 +43,9 @@ void prefill_engine_destroy(struct prefill_engine *engine)
 
 size_t prefill_engine_events(const struct worker *worker, uint32_t sequences)
 {
-    /* Start, strips of every layer, progress and the last word of each part; the chunk, and one
+    /* Start, strips of every layer, progress and the first tokens of each part; the chunk, and one
      * that waits. What starts without a part in this chunk is one of so many as well. */
-    return (size_t)sequences * (model_info(worker->model)->layers + 3) + 2;
+    return (size_t)sequences * (model_info(worker->model)->layers + 2 + JOB_CHOICES_MAX) + 2;
 }
 
 static void send_event(struct prefill_engine *engine, const struct prefill_event *event)
@@ -150,22 +150,27 @@ static void send_failed(struct prefill_engine *engine, uint32_t place, enum stat
     send_event(engine, &event);
 }
 
-static void send_first(struct prefill_engine *engine, uint32_t place, const struct pass_rows *rows,
-                       uint32_t row)
+/* One of each choice, from the same row. */
+static void send_firsts(struct prefill_engine *engine, uint32_t place, const struct pass_rows *rows,
+                        uint32_t row)
 {
     const struct job *job = &engine->requests[place].job;
-    struct prefill_event event = {.kind = EVENT_FIRST, .place = place};
-    const enum status status =
-        pass_pick(rows, row, job, engine->sampler, job->given_count, &event.first);
-    if (status == STATUS_OK) {
-        send_event(engine, &event);
+    const uint32_t position = job->given_count, choices = job->choices;
+    for (uint32_t i = 0; i < choices; i++) {
+        struct prefill_event event = {.kind = EVENT_FIRST, .place = place, .first = {.index = i}};
+        const enum status status = pass_pick(rows, row, job, engine->sampler, job->choice + i,
+                                             position, &event.first.sampled);
+        if (status == STATUS_OK) {
+            send_event(engine, &event);
+            continue;
+        }
+        struct error error;
+        error_set(&error, status, "no token can be picked at position %" PRIu32 ": %s", position,
+                  pass_sentence(status));
+        LOG_WARN("%s", error.text);
+        send_failed(engine, place, status, error.text);
         return;
     }
-    struct error error;
-    error_set(&error, status, "no token can be picked at position %" PRIu32 ": %s",
-              job->given_count, pass_sentence(status));
-    LOG_WARN("%s", error.text);
-    send_failed(engine, place, status, error.text);
 }
 
 /* The pages that this part completed are in the prefix index from now on. */
@@ -197,7 +202,7 @@ static void finish_parts(struct prefill_engine *engine, uint64_t start_ns,
         engine->over[index] = part_is_last(engine, i);
         part_done(engine, i);
         if (engine->over[index])
-            send_first(engine, place, rows, row++);
+            send_firsts(engine, place, rows, row++);
     }
 }
 

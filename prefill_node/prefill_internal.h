@@ -46,6 +46,7 @@ struct prefill_request {
         uint64_t deadline_ns; /* 0: none */
         uint64_t first_chunk_ns, first_token_ns;
     } control;
+    struct sampled firsts[JOB_CHOICES_MAX]; /* [job.choices] control's, as they come */
 
     struct {
         uint32_t position;        /* tokens computed, or cached */
@@ -67,9 +68,9 @@ enum prefill_event_kind {
     EVENT_STRIPS,   /* pages of one layer are final */
     EVENT_PROGRESS, /* rows of one request are done */
     EVENT_CHUNK,    /* a whole chunk is done */
-    EVENT_FIRST,    /* the first token: the engine's last word about the request */
-    EVENT_FAILED,   /* likewise */
-    EVENT_DROPPED,  /* likewise */
+    EVENT_FIRST,   /* the first token of a choice: that of the last one is the engine's last word */
+    EVENT_FAILED,  /* likewise */
+    EVENT_DROPPED, /* likewise */
 };
 struct prefill_event {
     enum prefill_event_kind kind;
@@ -84,7 +85,10 @@ struct prefill_event {
             uint32_t rows;
             uint64_t ns; /* PROGRESS: begin of the chunk. CHUNK: its length */
         } work;
-        struct sampled first;
+        struct {
+            uint32_t index; /* of the job's choices */
+            struct sampled sampled;
+        } first;
         struct error failed;
     };
 };

@@ -135,7 +135,7 @@ static void allocate(struct prefill_node *node)
     node->requests = calloc(count, sizeof *node->requests);
     node->token_memory = calloc(count * context, sizeof *node->token_memory);
     node->slot_memory = calloc(count * pages, sizeof *node->slot_memory);
-    node->tokens = token_batch_create(1);
+    node->tokens = token_batch_create(JOB_CHOICES_MAX);
     CHECK(node->requests != NULL && node->token_memory != NULL && node->slot_memory != NULL);
     for (uint32_t i = 0; i < count; i++) {
         node->requests[i].job.tokens = node->token_memory + i * context;

@@ -268,27 +268,42 @@ void prefill_request_drop(struct prefill_node *node, uint32_t place, enum status
     leave(node, request, status, text);
 }
 
-/* The first token goes to the router at once, then to the decode node with the hand-off. */
-static void answer(struct prefill_node *node, struct prefill_request *request,
-                   const struct sampled *first)
+/* Tells the router all first tokens; the steps of the choices that go on are also for the decode
+ * node. Returns how many. */
+static uint32_t tell_firsts(struct prefill_node *node, const struct prefill_request *request,
+                            struct step_storage *storage, struct msg_step *steps)
 {
-    const uint32_t position = request->job.given_count;
-    const struct request_key key = *key_of(node, request);
-    const enum finish_code finish =
-        job_finish(&request->job, &node->worker->limits, first->id, position);
-    request->control.first_token_ns = loop_now_ns(node->worker->loop);
-    token_batch_add(node->tokens, &key, &request->job, position, first, finish);
+    const struct job *job = &request->job;
+    struct request_key key = *key_of(node, request);
+    uint32_t going = 0;
+    for (uint32_t i = 0; i < job->choices; i++, key.choice++) {
+        const struct sampled *first = &request->firsts[i];
+        const enum finish_code finish =
+            job_finish(job, &node->worker->limits, first->id, job->given_count);
+        token_batch_add(node->tokens, &key, job, job->given_count, first, finish);
+        if (finish != FINISH_NONE)
+            continue;
+        step_fill(&key, job, job->given_count, first, finish, &storage[going], &steps[going]);
+        going++;
+    }
     token_batch_flush(node->tokens, node->worker->routers);
-    if (finish != FINISH_NONE || !request->delivers) {
+    return going;
+}
+
+/* The first tokens go to the router at once, then to the decode node with the hand-off. */
+static void answer(struct prefill_node *node, struct prefill_request *request)
+{
+    struct step_storage storage[JOB_CHOICES_MAX];
+    struct msg_step steps[JOB_CHOICES_MAX];
+    request->control.first_token_ns = loop_now_ns(node->worker->loop);
+    const uint32_t going = tell_firsts(node, request, storage, steps);
+    if (going == 0 || !request->delivers) {
         send_report(node, request, NULL);
         leave(node, request, STATUS_CANCELED, "the answer ended with its first token");
         return;
     }
-    struct step_storage storage;
-    struct msg_step step;
-    step_fill(&key, &request->job, position, first, finish, &storage, &step);
     move_on(node, request, STEP_DELIVER);
-    handoff_send_first(request->control.out, &step);
+    handoff_send_first(request->control.out, steps, going);
 }
 
 static void on_last_word(struct prefill_node *node, struct prefill_request *request,
@@ -298,7 +313,7 @@ static void on_last_word(struct prefill_node *node, struct prefill_request *requ
     if (request->control.state == PREFILL_LEAVING)
         release_if_done(node, request);
     else if (event->kind == EVENT_FIRST)
-        answer(node, request, &event->first);
+        answer(node, request);
     else
         prefill_request_drop(node, event->place, event->failed.status, event->failed.text, true);
 }
@@ -366,6 +381,10 @@ void prefill_request_event(struct prefill_node *node, const struct prefill_event
             request->control.first_chunk_ns = event->work.ns;
         return;
     case EVENT_FIRST:
+        request->firsts[event->first.index] = event->first.sampled;
+        if (event->first.index + 1 == request->job.choices)
+            on_last_word(node, request, event);
+        return;
     case EVENT_FAILED:
     case EVENT_DROPPED:
         on_last_word(node, request, event);

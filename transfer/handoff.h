@@ -129,8 +129,8 @@ enum status handoff_send_open(struct handoff_sender *sender, const struct handof
  * fails: faults come by on_end, which never comes inside a call. */
 void handoff_send_strips(struct handoff_out *out, uint32_t layer, uint32_t first_page,
                          uint32_t count, const uint32_t *slots);
-/* The first token; DONE follows the last strip. */
-void handoff_send_first(struct handoff_out *out, const struct msg_step *first);
+/* The first token of each of `count` >= 1 choices; DONE follows the last strip. */
+void handoff_send_first(struct handoff_out *out, const struct msg_step *firsts, uint32_t count);
 /* Gives up; on_end follows once nothing reads the source any more. */
 void handoff_send_abort(struct handoff_out *out, enum status status, const char *text);
 void handoff_sender_totals(const struct handoff_sender *sender, struct handoff_totals *out);
@@ -158,7 +158,7 @@ struct handoff_receiver_events {
     /* All pages are in place and verified, DONE is here: the slots are the callee's now. They are
      * of the last slot_count pages of the offer; the ones before were held. */
     void (*on_landed)(void *arg, void *context, const uint32_t *slots, uint32_t slot_count,
-                      const struct msg_step *first, const struct handoff_stats *stats);
+                      const struct msg_done *done, const struct handoff_stats *stats);
     /* It will not land; exactly one of on_landed and on_failed comes for each reservation, but
      * neither after handoff_cancel. Its pages go back by themselves, at once or after quarantine.
      */

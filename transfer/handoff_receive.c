@@ -154,7 +154,7 @@ static void in_land(struct handoff_in *in)
     receiver->totals.done++;
     in->peer->done++;
     handoff_in_enter(in, IN_LANDED);
-    receiver->events.on_landed(receiver->arg, in->context, in->slots, in->page_count, &done->first,
+    receiver->events.on_landed(receiver->arg, in->context, in->slots, in->page_count, done,
                                &in->stats);
     in_free(in);
 }

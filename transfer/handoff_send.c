@@ -597,14 +597,15 @@ void handoff_send_strips(struct handoff_out *out, uint32_t layer, uint32_t first
     loop_task_schedule(out->sender->work);
 }
 
-void handoff_send_first(struct handoff_out *out, const struct msg_step *first)
+void handoff_send_first(struct handoff_out *out, const struct msg_step *firsts, uint32_t count)
 {
     struct error error = {0};
     if (out->state == OUT_ENDED)
         return;
     const struct msg_done done = {
         .handoff = out->target.handoff,
-        .first = *first,
+        .first = firsts[0],
+        .others = {.items = firsts + 1, .count = count - 1},
     };
     buffer_clear(&out->done);
     const enum status status = wire_encode(MESSAGE_ID_DONE, &done, &out->done, &error);

@@ -26,7 +26,14 @@ static enum status check_counts(const struct msg_job *m, const struct job_limits
         return error_set(error, STATUS_INVALID,
                          "max_tokens is %" PRIu32 " and %" PRIu32 " tokens are emitted already",
                          m->max_tokens, m->emitted_count);
-    if (m->attempt > UINT16_MAX || m->choice > UINT16_MAX)
+    if (m->choices > JOB_CHOICES_MAX)
+        return error_set(error, STATUS_LIMIT, "%" PRIu32 " choices, the most are %d", m->choices,
+                         JOB_CHOICES_MAX);
+    if (m->choices > 1 && m->emitted_count > 0)
+        return error_set(error, STATUS_INVALID,
+                         "%" PRIu32 " choices cannot share %" PRIu32 " emitted tokens", m->choices,
+                         m->emitted_count);
+    if (m->attempt > UINT16_MAX || m->choice > UINT16_MAX - JOB_CHOICES_MAX)
         return error_set(error, STATUS_LIMIT,
                          "attempt %" PRIu32 " or choice %" PRIu32 " is over %d", m->attempt,
                          m->choice, UINT16_MAX);
@@ -200,6 +207,7 @@ void job_copy(const struct msg_job *message, const struct job_limits *limits, in
     out->ignore_eos = message->ignore_eos != 0;
     out->stop_count = message->stop_ids.count;
     out->choice = message->choice;
+    out->choices = job_choices(message);
     out->tokens = tokens;
     memcpy(tokens, message->tokens.items, out->given_count * sizeof *tokens);
     copy_sampling(message, limits, out);

@@ -14,6 +14,7 @@
 
 enum {
     JOB_STOP_IDS_MAX = 128,
+    JOB_CHOICES_MAX = 16,
     JOB_BIASES_MAX = 1024,
     JOB_ALLOWED_IDS_MAX = 1024,
     JOB_BANNED_IDS_MAX = 2048, /* of all banned sequences together */
@@ -38,6 +39,7 @@ struct job {
     uint32_t stop_count;
     int32_t stop_ids[JOB_STOP_IDS_MAX];
     uint32_t choice;
+    uint32_t choices;       /* >= 1: from choice on, each with a first token from the same row */
     uint32_t cached_tokens; /* of those that came with it, found and not computed; control's */
     int32_t *tokens;        /* [context_tokens] the sequence so far; memory of the request table */
     struct sampling sampling; /* its lists are those below: a job is not copied */
@@ -47,6 +49,12 @@ struct job {
     int32_t banned_ids[JOB_BANNED_IDS_MAX];
     uint32_t banned_lengths[JOB_BANNED_MAX];
 };
+
+/* How many answers it asks for. */
+static inline uint32_t job_choices(const struct msg_job *message)
+{
+    return message->choices > 1 ? message->choices : 1;
+}
 
 /* Everything that can be wrong with a job from outside, in one sentence with value and limit. */
 enum status job_check(const struct msg_job *message, const struct job_limits *limits,

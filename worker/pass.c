@@ -1,11 +1,12 @@
 #include "worker/pass.h"
 
 enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct job *job,
-                      struct sampler *sampler, uint32_t position, struct sampled *out)
+                      struct sampler *sampler, uint32_t choice, uint32_t position,
+                      struct sampled *out)
 {
     if (rows->best != NULL)
         return sampler_pick_best(rows->best[row].id, rows->best[row].logit, out);
-    const struct sampler_at at = {.choice = job->choice,
+    const struct sampler_at at = {.choice = choice,
                                   .position = position,
                                   .prompt_count = job->prompt_count,
                                   .tokens = job->tokens};

@@ -18,10 +18,11 @@ struct pass_rows {
     size_t vocab_count;
 };
 
-/* The token of logit row `row`, at `position`, for a job whose tokens before it are there; as
- * sampler_pick, but UNSUPPORTED when the request leaves nothing to pick. */
+/* The token of logit row `row`, at `position`, for one choice of a job whose tokens before it are
+ * there; as sampler_pick, but UNSUPPORTED when the request leaves nothing to pick. */
 enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct job *job,
-                      struct sampler *sampler, uint32_t position, struct sampled *out);
+                      struct sampler *sampler, uint32_t choice, uint32_t position,
+                      struct sampled *out);
 /* Why there is none. */
 const char *pass_sentence(enum status status);
 

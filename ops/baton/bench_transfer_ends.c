@@ -121,9 +121,9 @@ static void pages_give_back(void *arg, const uint32_t *slots, uint32_t count)
 }
 
 static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t slot_count,
-                      const struct msg_step *first, const struct handoff_stats *stats)
+                      const struct msg_done *done, const struct handoff_stats *stats)
 {
-    (void)context, (void)slots, (void)slot_count, (void)first, (void)stats;
+    (void)context, (void)slots, (void)slot_count, (void)done, (void)stats;
     part_step(((struct lane *)arg)->end);
 }
 
@@ -412,7 +412,7 @@ static enum status open_one(struct transfer_end *end, struct lane *lane,
     TRY(handoff_send_open(lane->sender, &target, lane, &out, error));
     for (uint32_t layer = 0; layer < plan->layers; layer++)
         handoff_send_strips(out, layer, 0, plan->pages, end->slots + (size_t)index * plan->pages);
-    handoff_send_first(out, &first);
+    handoff_send_first(out, &first, 1);
     return STATUS_OK;
 }
 

@@ -184,7 +184,7 @@ static void decode_end(struct job *job)
 }
 
 static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t slot_count,
-                      const struct msg_step *first, const struct handoff_stats *stats)
+                      const struct msg_done *done, const struct handoff_stats *stats)
 {
     struct world *world = arg;
     struct job *job = context;
@@ -193,7 +193,7 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
     job->landed = true;
     world->landed++;
     cr_assert_eq(slot_count, job->page_count - job->held);
-    cr_assert(first->tokens.count == 1 && first->tokens.items[0] == (int32_t)job->index);
+    cr_assert(done->first.tokens.count == 1 && done->first.tokens.items[0] == (int32_t)job->index);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t i = 0; i < slot_count; i++)
             for (uint32_t b = 0; b < STRIP_BYTES; b++)
@@ -388,7 +388,7 @@ static void job_step(struct job *job)
         handoff_send_strips(job->out, job->posted_layers++, job->index % 5, job->page_count,
                             job->source);
     else if (job->posted_layers++ == LAYERS)
-        handoff_send_first(job->out, &first);
+        handoff_send_first(job->out, &first, 1);
 }
 
 static void job_cancel(struct job *job, bool at_decode)

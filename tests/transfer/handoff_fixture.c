@@ -82,7 +82,7 @@ static void pool_give_back(void *arg, const uint32_t *slots, uint32_t count)
 /* ---- events ---- */
 
 static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t slot_count,
-                      const struct msg_step *first, const struct handoff_stats *stats)
+                      const struct msg_done *done, const struct handoff_stats *stats)
 {
     struct pair_fix *fix = arg;
     struct fix_job *job = context;
@@ -90,8 +90,8 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
     cr_assert_eq(slot_count, job->page_count - job->held);
     job->landed = true;
     memcpy(job->slots + job->held, slots, slot_count * sizeof *slots);
-    cr_assert_eq(first->tokens.count, 1u);
-    job->first_token = first->tokens.items[0];
+    cr_assert_eq(done->first.tokens.count, 1u);
+    job->first_token = done->first.tokens.items[0];
     cr_assert_eq(stats->strips, (uint64_t)slot_count * fix->decode.region.layers);
     fix->decode.landed++;
 }
@@ -326,7 +326,7 @@ void fix_first(struct fix_job *job)
     const struct msg_step first = {
         .request = 1000 + job->index, .attempt = 1, .first_position = 64, .tokens = {&token, 1}};
     if (job->out)
-        handoff_send_first(job->out, &first);
+        handoff_send_first(job->out, &first, 1);
 }
 
 void fix_post_all(struct fix_job *job)

@@ -34,10 +34,12 @@ static void on_hello(struct fake_worker *worker, const struct msg_hello *hello)
     worker->welcomed = true;
 }
 
-static struct fake_answer *find(struct fake_router *router, uint64_t request, uint32_t attempt)
+static struct fake_answer *find(struct fake_router *router, uint64_t request, uint32_t attempt,
+                                uint32_t choice)
 {
     for (uint32_t i = 0; i < router->answer_count; i++) {
-        if (router->answers[i].request == request && router->answers[i].attempt == attempt)
+        if (router->answers[i].request == request && router->answers[i].attempt == attempt &&
+            router->answers[i].ask.choice == choice)
             return &router->answers[i];
     }
     cr_assert_fail("a worker speaks of request %" PRIx64 ", which nobody asked for", request);
@@ -46,7 +48,8 @@ static struct fake_answer *find(struct fake_router *router, uint64_t request, ui
 
 static void send_cancel(const struct fake_worker *worker, const struct fake_answer *answer)
 {
-    const struct msg_cancel cancel = {.request = answer->request, .attempt = answer->attempt};
+    const struct msg_cancel cancel = {
+        .request = answer->request, .attempt = answer->attempt, .choice = answer->ask.choice};
     if (worker == NULL || worker->link == NULL)
         return;
     /* Tests kill workers: the link may be failing already. */
@@ -56,7 +59,7 @@ static void send_cancel(const struct fake_worker *worker, const struct fake_answ
 
 static void on_step(struct fake_worker *worker, const struct msg_step *step)
 {
-    struct fake_answer *answer = find(worker->router, step->request, step->attempt);
+    struct fake_answer *answer = find(worker->router, step->request, step->attempt, step->choice);
     cr_assert_leq(step->tokens.count, 1);
     const uint32_t at = step->first_position - answer->ask.prompt_count;
     cr_assert(at < FAKE_TOKENS_MAX);
@@ -85,7 +88,8 @@ static void on_step(struct fake_worker *worker, const struct msg_step *step)
 
 static void on_failed(struct fake_worker *worker, const struct msg_failed *failed)
 {
-    struct fake_answer *answer = find(worker->router, failed->request, failed->attempt);
+    struct fake_answer *answer =
+        find(worker->router, failed->request, failed->attempt, failed->choice);
     const enum status status = (enum status)(-(int)failed->code);
     answer->failures++;
     answer->blamed |= status == STATUS_INVALID || status == STATUS_LIMIT;
@@ -99,7 +103,8 @@ static void on_failed(struct fake_worker *worker, const struct msg_failed *faile
 
 static void on_reserved(struct fake_worker *worker, const struct msg_reserved *reserved)
 {
-    struct fake_answer *answer = find(worker->router, reserved->request, reserved->attempt);
+    struct fake_answer *answer =
+        find(worker->router, reserved->request, reserved->attempt, reserved->choice);
     answer->refused = (enum status)(-(int)reserved->refused);
     wire_str_copy(reserved->text, answer->text, sizeof answer->text);
     if (reserved->refused != 0)
@@ -148,7 +153,8 @@ static void on_message(void *arg, enum message_id id, const void *message)
         break;
     case MESSAGE_ID_REPORT:
         cr_assert_eq(report->role, worker->role);
-        find(worker->router, report->request, report->attempt)->reports[report->role] = *report;
+        find(worker->router, report->request, report->attempt, report->choice)
+            ->reports[report->role] = *report;
         break;
     case MESSAGE_ID_GOAWAY:
         worker->said_goodbye = true;
@@ -267,6 +273,7 @@ static void fill_job(const struct fake_answer *answer, struct msg_job *out)
         .emitted_count = ask->emitted_count,
         .tokens = {ask->prompt, ask->prompt_count + ask->emitted_count},
         .max_tokens = ask->max_tokens,
+        .choices = ask->choices,
         .min_tokens = ask->min_tokens,
         .ignore_eos = ask->ignore_eos,
         .stop_ids = {ask->stop_ids, ask->stop_count},
@@ -308,17 +315,21 @@ void fake_router_send_prefill(const struct fake_answer *answer)
 struct fake_answer *fake_router_begin(struct fake_router *router, struct fake_worker *decode,
                                       struct fake_worker *prefill, const struct ask *ask)
 {
-    cr_assert(router->answer_count < FAKE_ANSWERS_MAX);
-    struct fake_answer *answer = &router->answers[router->answer_count++];
-    *answer = (struct fake_answer){
-        .request = UINT64_C(0x7000000000) + router->answer_count,
-        .attempt = 1,
-        .decode = decode,
-        .prefill = prefill,
-        .local = prefill == NULL,
-        .ask = *ask,
-    };
-    return answer;
+    const uint32_t count = ask->choices > 1 ? ask->choices : 1, first = router->answer_count;
+    cr_assert_leq(first + count, FAKE_ANSWERS_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        struct fake_answer *answer = &router->answers[router->answer_count++];
+        *answer = (struct fake_answer){
+            .request = UINT64_C(0x7000000000) + first,
+            .attempt = 1,
+            .decode = decode,
+            .prefill = prefill,
+            .local = prefill == NULL,
+            .ask = *ask,
+        };
+        answer->ask.choice = i;
+    }
+    return &router->answers[first];
 }
 
 struct fake_answer *fake_router_ask(struct fake_router *router, struct fake_worker *decode,
@@ -358,7 +369,8 @@ bool answer_reported(const void *arg)
 {
     const struct fake_answer *answer = arg;
     const bool decoded = answer->token_count > (answer->local ? 0 : 1);
-    return (answer->prefill == NULL || answer->reports[WORKER_PREFILL].role != 0) &&
+    return (answer->prefill == NULL || answer->ask.choice > 0 ||
+            answer->reports[WORKER_PREFILL].role != 0) &&
            (answer->decode == NULL || !decoded || answer->reports[WORKER_DECODE].role != 0);
 }
 

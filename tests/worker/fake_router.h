@@ -38,6 +38,9 @@ struct ask {
     float repetition_penalty, presence_penalty, frequency_penalty;
     uint32_t remaining_ms, lease_ms;
     uint32_t local_tokens; /* the decode node reads so few itself */
+    /* Above 1: the further ones are the answers behind the one that is returned. */
+    uint32_t choices;
+    uint32_t choice; /* set by fake_router_begin */
 };
 
 struct fake_answer {

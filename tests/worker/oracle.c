@@ -69,8 +69,10 @@ void oracle_generate(struct oracle *oracle, const struct ask *ask, uint32_t coun
             position += rows;
         }
         struct sampled sampled;
-        const struct sampler_at at = {
-            .position = known, .prompt_count = ask->prompt_count, .tokens = tokens};
+        const struct sampler_at at = {.choice = ask->choice,
+                                      .position = known,
+                                      .prompt_count = ask->prompt_count,
+                                      .tokens = tokens};
         cr_assert_eq(sampler_pick(oracle->sampler, &sampling, logits, &at, &sampled), STATUS_OK);
         tokens[known] = sampled.id;
     }

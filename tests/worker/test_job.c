@@ -65,6 +65,14 @@ Test(job, counts_are_checked)
     job.max_tokens = 3;
     expect(&job, STATUS_INVALID, "3 tokens are emitted already");
     job = good_job(4, 0);
+    job.choices = JOB_CHOICES_MAX;
+    expect(&job, STATUS_OK, "");
+    job.choices++;
+    expect(&job, STATUS_LIMIT, "17 choices, the most are 16");
+    job = good_job(4, 1);
+    job.choices = 2;
+    expect(&job, STATUS_INVALID, "2 choices cannot share 1 emitted tokens");
+    job = good_job(4, 0);
     job.attempt = 65536;
     expect(&job, STATUS_LIMIT, "65536");
 }
