@@ -88,11 +88,11 @@ static enum status check(const struct decode_node *node, const struct request_ke
                          "%" PRIu32 " choices, the decode node holds %" PRIu32 " requests", choices,
                          node->table.capacity);
     if (choices > node->table.free_count)
-        return error_set(error, STATUS_BUSY,
-                         "the decode node holds %" PRIu32 " of %" PRIu32 " requests, %" PRIu32
-                         " more are the most it takes",
-                         node->table.capacity - node->table.free_count, node->table.capacity,
-                         node->table.free_count);
+        return error_set(
+            error, STATUS_BUSY,
+            "the decode node holds %" PRIu32 " requests, the most it takes are %" PRIu32
+            ": no room for %" PRIu32 " more",
+            node->table.capacity - node->table.free_count, node->table.capacity, choices);
     return STATUS_OK;
 }
 

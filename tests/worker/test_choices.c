@@ -234,7 +234,8 @@ Test(choices, that_have_no_room_are_refused)
     struct fake_answer *answers = fake_router_ask(&router, decode, NULL, &ask);
     fake_router_wait(&router, "reservation", answer_reserved, answers);
     struct ask small = hot(10, 5, 2);
-    expect_refused(fake_router_ask(&router, decode, NULL, &small), STATUS_BUSY, "2 are needed");
+    expect_refused(fake_router_ask(&router, decode, NULL, &small), STATUS_BUSY,
+                   "no room for 2 more");
     expect_all(answers, 4, 126);
     expect_all(fake_router_ask(&router, decode, NULL, &small), 2, 5);
     close_all();
