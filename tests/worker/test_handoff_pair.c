@@ -146,6 +146,46 @@ Test(handoff_pair, the_second_turn_of_a_chat_is_sent_without_the_first)
     close_all();
 }
 
+/* The decode node knows nothing: pages that the prefill node need not compute are sent like all
+ * others, whether it has them at the start or another prompt computes them just then. */
+Test(handoff_pair, known_beginnings_are_handed_over_too)
+{
+    enum { COUNT = 12, SHARED = 1000, PAGE_BYTES = 64 * 3 * 2 * 2 * 32 * 2 };
+    static int32_t prompts[COUNT][SHARED + 200];
+    struct fake_answer *answers[COUNT];
+    struct oracle oracle;
+    open_with((const char *[]){"--chunk-tokens", "128", NULL},
+              (const char *[]){"--no-prefix-cache", NULL});
+    oracle_open(&oracle, model);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        memcpy(prompts[i], prompt, SHARED * sizeof prompts[i][0]);
+        oracle_prompt(50 + i / 2, decode->vocab_count, 200, prompts[i] + SHARED);
+    }
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t i = 0; i < COUNT; i++) {
+            /* Pairs of equal prompts, some of them of whole pages. */
+            struct ask ask = plain(i / 2 == 3 ? 1024 : SHARED + 10 + i / 2 * 30, 12);
+            ask.prompt = prompts[i];
+            answers[i] = ask_pair(&ask);
+        }
+        uint32_t from_nothing = 0;
+        for (uint32_t i = 0; i < COUNT; i++) {
+            const uint32_t count = answers[i]->ask.prompt_count;
+            fake_router_expect(&router, answers[i], FINISH_LENGTH);
+            fake_router_wait(&router, "reports", answer_reported, answers[i]);
+            oracle_compare(&oracle, answers[i], 12);
+            const struct msg_report *report = &answers[i]->reports[WORKER_PREFILL];
+            from_nothing += report->cached_tokens == 0;
+            cr_assert_eq(report->handoff_bytes, (count + 63) / 64 * PAGE_BYTES);
+            if (round == 1)
+                cr_assert_eq(report->cached_tokens, count % 64 == 0 ? count - 1 : count / 64 * 64);
+        }
+        cr_assert_eq(from_nothing, round == 0);
+    }
+    oracle_close(&oracle);
+    close_all();
+}
+
 Test(handoff_pair, many_at_once_join_and_leave)
 {
     enum { COUNT = 40 };
@@ -282,6 +322,7 @@ static void open_many(struct fake_answer **answers, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct ask ask = plain(2000, 30);
+        ask.prompt = prompt + i; /* nothing of one is known from another */
         answers[i] = ask_pair(&ask);
     }
     fake_router_wait(&router, "prefill under way", prefill_waits, prefill);
