@@ -44,7 +44,14 @@ enum activation_mode {
     ACTIVATION_AUTO,   /* NATIVE; F32 when the instruction set is `ref` */
     ACTIVATION_F32,    /* float32 activations, weights widened: the reference profile */
     ACTIVATION_NATIVE, /* int8 by groups of 32 for 4/8-bit weights, bf16 for bf16, f32 for f32 */
+    /* As NATIVE, but 4/8-bit weights become int8 when they are filled, by groups of 128 or with one
+     * scale an output row, and so do the activations that meet them: faster and less exact. */
+    ACTIVATION_INT8_128,
+    ACTIVATION_INT8_ROW,
+    ACTIVATION_MODE_COUNT
 };
+/* The words of an option for them, in their order. */
+#define ACTIVATION_CHOICES "auto|f32|native|int8-128|int8-row"
 
 /* A matrix y = W x with N rows of K. The loader gives rows in one of these canonical forms. */
 enum weight_kind {

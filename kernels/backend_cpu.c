@@ -15,6 +15,7 @@ static void cpu_destroy(struct backend *backend)
     memory_release(cpu->other_activations);
     memory_release(cpu->row_buffers);
     memory_release(cpu->gated_buffers);
+    memory_release(cpu->requantize_buffers);
     memory_release(cpu->top_buffers);
     memory_release(cpu->top_lists);
     memory_release(cpu->top_held);
@@ -100,9 +101,14 @@ static void name_profile(struct backend_cpu *cpu)
 {
     static const char *const pages[] = {
         [KV_F32] = "k32v32", [KV_BF16] = "k16v16", [KV_I8] = "k8v8"};
+    static const char *const activations[ACTIVATION_MODE_COUNT] = {
+        [ACTIVATION_F32] = "f32",
+        [ACTIVATION_NATIVE] = "int8g32,bf16",
+        [ACTIVATION_INT8_128] = "int8g128,bf16",
+        [ACTIVATION_INT8_ROW] = "int8row,bf16"};
     snprintf(cpu->base.profile, sizeof(cpu->base.profile), "v2 act=%s attn=%d/%d kv=%s",
-             cpu->mode == ACTIVATION_F32 ? "f32" : "int8g32,bf16", ATTENTION_BLOCK,
-             ATTENTION_SEGMENT, pages[cpu->limits.kv_dtype]);
+             activations[cpu->mode], ATTENTION_BLOCK, ATTENTION_SEGMENT,
+             pages[cpu->limits.kv_dtype]);
     cpu->base.profile_id = hash64(cpu->base.profile, strlen(cpu->base.profile), 0);
     snprintf(cpu->name, sizeof(cpu->name), "cpu/%s", kernel_isa_name(cpu->isa));
     cpu->base.name = cpu->name;
@@ -122,14 +128,17 @@ static bool allocate_products(struct backend_cpu *cpu, size_t *bytes)
     const size_t activation_bytes = cpu->activation_values * sizeof(float);
     cpu->row_buffer_floats = ((size_t)limits->width + 15) / 16 * 16;
     const size_t gated_bytes = members * 2 * GATED_BUFFER_FLOATS * sizeof(float);
+    const size_t requantize_bytes = members * requantize_buffer_bytes(cpu, limits->width);
     cpu->activations = memory_allocate(activation_bytes);
     cpu->inner_activations = memory_allocate(activation_bytes);
     cpu->other_activations = memory_allocate(activation_bytes);
     cpu->row_buffers = memory_allocate(members * cpu->row_buffer_floats * sizeof(float));
     cpu->gated_buffers = memory_allocate(gated_bytes);
-    *bytes += 3 * activation_bytes + gated_bytes + members * cpu->row_buffer_floats * sizeof(float);
+    cpu->requantize_buffers = memory_allocate(requantize_bytes);
+    *bytes += 3 * activation_bytes + gated_bytes + requantize_bytes +
+              members * cpu->row_buffer_floats * sizeof(float);
     return cpu->activations && cpu->inner_activations && cpu->other_activations &&
-           cpu->row_buffers && cpu->gated_buffers;
+           cpu->row_buffers && cpu->gated_buffers && cpu->requantize_buffers;
 }
 
 static bool allocate_top(struct backend_cpu *cpu, size_t *bytes)

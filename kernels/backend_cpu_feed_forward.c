@@ -163,7 +163,18 @@ void cpu_feed_forward(struct backend *backend, const struct feed_forward_args *a
     job.block_rows = product_block_rows(job.gate_row_bytes);
     if (job.block_rows > GATED_BLOCK_ROWS)
         job.block_rows = GATED_BLOCK_ROWS;
+    /* A group that is wider than a strip is converted when the row is there; `up` is done with the
+     * buffer then. */
+    const bool later = job.form == FORM_I8 && args->down->span > 1;
+    if (later) {
+        job.form = FORM_F32;
+        job.out_row_bytes = activation_row_bytes(job.form, gate->n);
+    }
     run_gated(&job);
+    const void *inner =
+        later ? activations_prepare(cpu, FORM_I8, (const float *)(const void *)job.out, NULL, 0,
+                                    args->rows, gate->n, cpu->other_activations)
+              : job.out;
     const struct project_output output = {args->down, args->x, {0}};
-    products_run(cpu, &output, 1, job.out, args->rows, true);
+    products_run(cpu, &output, 1, inner, args->rows, true);
 }

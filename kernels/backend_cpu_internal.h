@@ -21,7 +21,7 @@ struct backend_cpu {
     struct team *team;   /* not owned */
     struct kernel_table kernels;
     enum kernel_isa isa;
-    enum activation_mode mode; /* F32 or NATIVE */
+    enum activation_mode mode; /* not AUTO */
     struct backend_limits limits;
     char name[24];
     struct slab *slabs;           /* of weights, the newest first */
@@ -34,6 +34,8 @@ struct backend_cpu {
     float *row_buffers;
     size_t row_buffer_floats;
     float *gated_buffers; /* [member][2][GATED_BUFFER_FLOATS] */
+    /* Of every member, where weights become coarser: some rows of one in their new form. */
+    uint8_t *requantize_buffers; /* [member] of requantize_buffer_bytes() */
     /* Of project_top: a piece of the product for every member, and its lists. */
     float *top_buffers;          /* [member] of top_buffer_bytes() */
     struct top_entry *top_lists; /* [member][limits.rows][PROJECT_TOP_MAX] */
@@ -63,7 +65,9 @@ struct weight {
     enum weight_kind kind;
     uint32_t n, k;
     bool half_scales;
-    bool filled; /* before the first use */
+    bool filled;                  /* before the first use */
+    enum weight_kind source_kind; /* that it is filled with; another or the same, coarser */
+    uint32_t span;                /* groups that share a scale; above 1 only for Q8 */
     uint8_t *panels;
     struct slab *slab;     /* that the panels stand in */
     size_t slab_end;       /* where its room there ends */
@@ -78,6 +82,19 @@ static inline const uint8_t *weight_panel_address(const struct weight *weight, u
 static inline struct backend_cpu *backend_cpu_of(struct backend *backend)
 {
     return (struct backend_cpu *)backend;
+}
+
+/* Whether the profile has coarser groups than files. */
+static inline bool backend_cpu_coarse(const struct backend_cpu *cpu)
+{
+    return cpu->mode == ACTIVATION_INT8_128 || cpu->mode == ACTIVATION_INT8_ROW;
+}
+/* Groups of 32 of a row of k inputs that share a scale in it. */
+static inline uint32_t backend_cpu_span(const struct backend_cpu *cpu, uint32_t k)
+{
+    return cpu->mode == ACTIVATION_INT8_128   ? 128 / WEIGHT_GROUP
+           : cpu->mode == ACTIVATION_INT8_ROW ? k / WEIGHT_GROUP
+                                              : 1;
 }
 
 enum activation_form { FORM_F32, FORM_BF16, FORM_I8 };
@@ -131,6 +148,8 @@ void cpu_weight_fill(struct backend *backend, struct weight *weight,
                      const struct weight_source *source);
 void cpu_weight_release(struct backend *backend, struct weight *weight);
 size_t cpu_weight_bytes(const struct weight *weight);
+/* Of one member, for rows of `width` inputs: 0 unless the profile has coarser groups than files. */
+size_t requantize_buffer_bytes(const struct backend_cpu *cpu, uint32_t width);
 
 /* backend_cpu_rows.c */
 void cpu_embed(struct backend *backend, const struct weight *weight, const int32_t *ids,

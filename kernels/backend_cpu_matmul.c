@@ -97,6 +97,7 @@ void activations_convert(const struct backend_cpu *cpu, const struct activation_
             .x = block->x,
             .rows = block->rows,
             .k = block->columns,
+            .span = backend_cpu_span(cpu, block->columns),
             .out = block->out,
             .out_stride = block->out_row_bytes / sizeof(struct quantized_group)});
         break;
@@ -192,6 +193,7 @@ struct matmul_task product_task(const struct weight *weight, const void *activat
         .out_stride = weight->n,
         .rows = rows,
         .half_scales = weight->half_scales,
+        .span = weight->span,
         .panel_end = panel_count(weight->n),
     };
 }

@@ -124,12 +124,18 @@ enum status cpu_weight_create(struct backend *backend, enum weight_kind kind, ui
     struct backend_cpu *cpu = backend_cpu_of(backend);
     if (n == 0 || k == 0)
         return error_set(error, STATUS_INVALID, "A weight of %u x %u has no elements", n, k);
+    const bool coarser = weight_kind_grouped(kind) && backend_cpu_coarse(cpu);
+    if (coarser && k > cpu->limits.width)
+        return error_set(error, STATUS_LIMIT,
+                         "A weight that becomes coarser has %u inputs, the most are %u", k,
+                         cpu->limits.width);
     if (weight_kind_grouped(kind) && k % WEIGHT_GROUP != 0)
         return error_set(error, STATUS_INVALID,
                          "A quantised weight has %u inputs, which is no multiple of %d", k,
                          WEIGHT_GROUP);
+    const enum weight_kind packed_kind = coarser ? WEIGHT_Q8 : kind;
     /* Room for scales as floats until it is known that halves will do. */
-    const size_t bytes = panel_count(n) * panel_bytes(kind, false, k);
+    const size_t bytes = panel_count(n) * panel_bytes(packed_kind, false, k);
     struct weight_memory *memory = calloc(1, sizeof(*memory));
     struct slab *slab = slab_with_room(cpu, bytes);
     if (!memory || !slab) {
@@ -138,7 +144,9 @@ enum status cpu_weight_create(struct backend *backend, enum weight_kind kind, ui
                          "There is no memory for a weight of %u x %u (%zu bytes)", n, k, bytes);
     }
     struct weight *weight = &memory->weight;
-    *weight = (struct weight){.kind = kind,
+    *weight = (struct weight){.kind = packed_kind,
+                              .source_kind = kind,
+                              .span = coarser ? backend_cpu_span(cpu, k) : 1,
                               .n = n,
                               .k = k,
                               .half_scales = weight_kind_grouped(kind),
@@ -157,12 +165,35 @@ size_t cpu_weight_bytes(const struct weight *weight)
     return panel_count(weight->n) * panel_bytes(weight->kind, weight->half_scales, weight->k);
 }
 
+size_t requantize_buffer_bytes(const struct backend_cpu *cpu, uint32_t width)
+{
+    const size_t groups = width / WEIGHT_GROUP + 1;
+    return backend_cpu_coarse(cpu) ? PANEL_ROWS * groups * (WEIGHT_GROUP + sizeof(float)) : 0;
+}
+
 /* A running fill. */
 struct weight_fill {
+    const struct backend_cpu *cpu;
     struct weight *weight;
     const struct weight_source *source;
     atomic_bool no_halves; /* a scale was found that is no half */
 };
+
+/* Rows of a file as the profile wants them, in the member's buffer. */
+static void coarser_rows(const struct weight_fill *fill, uint32_t member, uint32_t count,
+                         struct weight_rows *rows)
+{
+    const struct weight *weight = fill->weight;
+    const uint32_t k = weight->k;
+    if (!backend_cpu_coarse(fill->cpu) || !weight_kind_grouped(weight->kind))
+        return;
+    uint8_t *buffer = fill->cpu->requantize_buffers +
+                      member * requantize_buffer_bytes(fill->cpu, fill->cpu->limits.width);
+    float *scale = (float *)(void *)buffer;
+    int8_t *q = (int8_t *)(scale + PANEL_ROWS * (k / WEIGHT_GROUP));
+    weight_requantize(weight->source_kind, k, weight->span, count, rows, q, scale);
+    *rows = (struct weight_rows){.q = q, .scale = scale};
+}
 
 static void fill_panel(void *arg, uint32_t member, uint32_t panel)
 {
@@ -174,6 +205,7 @@ static void fill_panel(void *arg, uint32_t member, uint32_t panel)
     if (weight->half_scales && atomic_load_explicit(&fill->no_halves, memory_order_relaxed))
         return;
     fill->source->read(fill->source->arg, member, first, count, &rows);
+    coarser_rows(fill, member, count, &rows);
     uint8_t *to =
         weight->panels + panel * panel_bytes(weight->kind, weight->half_scales, weight->k);
     if (!weight_pack_panel(weight->kind, weight->half_scales, weight->k, to, count, &rows))
@@ -183,13 +215,13 @@ static void fill_panel(void *arg, uint32_t member, uint32_t panel)
 void cpu_weight_fill(struct backend *backend, struct weight *weight,
                      const struct weight_source *source)
 {
-    struct team *team = backend_cpu_of(backend)->team;
-    struct weight_fill fill = {.weight = weight, .source = source};
+    const struct backend_cpu *cpu = backend_cpu_of(backend);
+    struct weight_fill fill = {.cpu = cpu, .weight = weight, .source = source};
     CHECK(!weight->filled);
-    team_share(team, fill_panel, &fill, panel_count(weight->n));
+    team_share(cpu->team, fill_panel, &fill, panel_count(weight->n));
     if (fill.no_halves) { /* once more, with floats */
         weight->half_scales = false;
-        team_share(team, fill_panel, &fill, panel_count(weight->n));
+        team_share(cpu->team, fill_panel, &fill, panel_count(weight->n));
     }
     weight->filled = true;
     /* The next weight may begin where this one turned out to end. */

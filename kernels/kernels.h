@@ -31,10 +31,13 @@ struct quantized_group {
     int32_t unused;         /* 0 */
 };
 
-/* Activations x [T][K] become int8 by groups of 32 (K a multiple of 32). */
+/* Activations x [T][K] become int8 by groups of 32 (K a multiple of 32). With a span above 1, so
+ * many groups (at the end of a row what is left) share what then stands in the first of them; the
+ * others have zeros there. */
 struct quantize_task {
     const float *x; /* [rows][k] */
     uint32_t rows, k;
+    uint32_t span;               /* 0: 1 */
     struct quantized_group *out; /* [rows][out_stride], k / 32 of each row written */
     size_t out_stride;
 };
@@ -61,6 +64,8 @@ struct matmul_task {
     uint32_t out_panel;
     uint32_t rows;
     bool half_scales; /* of the weight */
+    uint32_t span;    /* of x, and of the weight's scales: the first of a span counts. 0: 1; above 1
+                         for matmul_i8_q8 only */
     bool accumulate;  /* out + (sum + bias) */
     uint32_t panel_first, panel_end;
     const uint8_t *next; /* what is probably read after these panels; NULL: what follows them */

@@ -6,6 +6,7 @@
  * at most 128 * 127 * 2 = 32,512. */
 #include "kernels/kernels.h"
 #include "kernels/lanes_avx2.h"
+#include "kernels/quantize_i8.h"
 
 enum { TILE_ROWS = 4 }; /* 8 accumulators; with more, gcc spills */
 
@@ -57,11 +58,11 @@ AVX2_INLINE __m256i dot_q8(const enum weight_kind kind, __m256i w, __m256i x)
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
+/* Adds to the dots. */
 AVX2_INLINE void group_dots_q8(const enum weight_kind kind, const uint32_t rows,
                                const uint8_t *group, const struct quantized_group *x, size_t groups,
                                __m256i dots[][2])
 {
-    UNROLL for (uint32_t r = 0; r < rows; r++) dots[r][0] = dots[r][1] = _mm256_setzero_si256();
     UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++)
     {
         const __m256i low = load_bytes(group + quad * PANEL_VECTOR_BYTES);
@@ -90,7 +91,8 @@ AVX2_INLINE __m256 add_group(const enum weight_kind kind, const bool half, __m25
 }
 
 AVX2_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_kind kind,
-                             const bool half, const uint32_t rows, uint32_t panel, uint32_t row)
+                             const bool half, const bool spans, const uint32_t rows, uint32_t panel,
+                             uint32_t row)
 {
     const uint32_t k = task->k;
     const size_t groups = k / WEIGHT_GROUP;
@@ -99,41 +101,45 @@ AVX2_INLINE void matmul_tile(const struct matmul_task *task, const enum weight_k
     const struct quantized_group *x = (const struct quantized_group *)task->x + row * groups;
     __m256 sums[TILE_ROWS][2];
     UNROLL for (uint32_t r = 0; r < rows; r++) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
-    for (size_t g = 0; g < groups; g++, x++) {
+    const uint32_t span = spans ? task->span : 1;
+    for (uint32_t left = (uint32_t)groups, some; left > 0; left -= some, x += some) {
         __m256i dots[TILE_ROWS][2];
+        some = spans ? span_groups(span, left) : 1;
+        UNROLL for (uint32_t r = 0; r < rows; r++) dots[r][0] = dots[r][1] = _mm256_setzero_si256();
         if (weight_kind_nibbles(kind))
             group_dots_q4(rows, group, x, groups, dots);
         else
-            group_dots_q8(kind, rows, group, x, groups, dots);
+            for (uint32_t i = 0; i < some; i++)
+                group_dots_q8(kind, rows, group + i * PANEL_Q8_BYTES, x + i, groups, dots);
         UNROLL for (uint32_t r = 0; r < rows; r++)
         {
             const struct quantized_group *of_row = x + r * groups;
             sums[r][0] = add_group(kind, half, sums[r][0], dots[r][0], scales, 0, of_row);
             sums[r][1] = add_group(kind, half, sums[r][1], dots[r][1], scales, 8, of_row);
         }
-        group += panel_group_bytes(kind);
-        scales += panel_scale_bytes(kind, half);
+        group += some * panel_group_bytes(kind);
+        scales += some * panel_scale_bytes(kind, half);
     }
     UNROLL for (uint32_t r = 0; r < rows; r++)
         matmul_store_avx2(task, row + r, panel, sums[r][0], sums[r][1]);
 }
 
 AVX2_INLINE void matmul_panels(const struct matmul_task *task, const enum weight_kind kind,
-                               const bool half)
+                               const bool half, const bool spans)
 {
     for (uint32_t panel = task->panel_first; panel < task->panel_end; panel++) {
         uint32_t row = 0;
         for (; row + TILE_ROWS <= task->rows; row += TILE_ROWS)
-            matmul_tile(task, kind, half, TILE_ROWS, panel, row);
+            matmul_tile(task, kind, half, spans, TILE_ROWS, panel, row);
         switch (task->rows - row) {
         case 3:
-            matmul_tile(task, kind, half, 3, panel, row);
+            matmul_tile(task, kind, half, spans, 3, panel, row);
             break;
         case 2:
-            matmul_tile(task, kind, half, 2, panel, row);
+            matmul_tile(task, kind, half, spans, 2, panel, row);
             break;
         case 1:
-            matmul_tile(task, kind, half, 1, panel, row);
+            matmul_tile(task, kind, half, spans, 1, panel, row);
             break;
         default:
             break;
@@ -145,11 +151,23 @@ AVX2_INLINE void matmul_panels(const struct matmul_task *task, const enum weight
     void name(const struct matmul_task *task)                                                      \
     {                                                                                              \
         if (task->half_scales)                                                                     \
-            matmul_panels(task, kind, true);                                                       \
+            matmul_panels(task, kind, true, false);                                                \
         else                                                                                       \
-            matmul_panels(task, kind, false);                                                      \
+            matmul_panels(task, kind, false, false);                                               \
     }
-MATMUL(matmul_i8_q8__avx2_4x16, WEIGHT_Q8)
 MATMUL(matmul_i8_q8a__avx2_4x16, WEIGHT_Q8A)
 MATMUL(matmul_i8_q4__avx2_4x16, WEIGHT_Q4)
 MATMUL(matmul_i8_q4a__avx2_4x16, WEIGHT_Q4A)
+
+void matmul_i8_q8__avx2_4x16(const struct matmul_task *task)
+{
+    const bool spans = span_of(task->span) > 1;
+    if (task->half_scales && !spans)
+        matmul_panels(task, WEIGHT_Q8, true, false);
+    else if (task->half_scales)
+        matmul_panels(task, WEIGHT_Q8, true, true);
+    else if (!spans)
+        matmul_panels(task, WEIGHT_Q8, false, false);
+    else
+        matmul_panels(task, WEIGHT_Q8, false, true);
+}

@@ -7,11 +7,13 @@
  *
  * A strip of panels is gone through in passes, over which the rows are shared out evenly, and every
  * group of a pass asks for its share of what is read next. Nibbles are unpacked in every pass: that
- * is done by units which the products leave idle.
+ * is done by units which the products leave idle. Where groups share their scales, a dot product
+ * goes on through the span of them.
  *
  * Every shape of a tile is a function of its own: where several are inlined in one, the compiler
  * spills accumulators. */
 #include "kernels/lanes_avx512.h"
+#include "kernels/quantize_i8.h"
 
 enum {
     TILE_ROWS = 6,
@@ -47,11 +49,10 @@ AVX512_INLINE __m512i broadcast_quad(const int8_t *x)
     return _mm512_set1_epi32(quad);
 }
 
-/* dots[row][panel] of one group. */
-AVX512_INLINE void dot_group(const enum weight_kind kind, const uint32_t rows,
-                             const uint32_t panels, const uint8_t *values, size_t stride,
-                             const struct quantized_group *x, size_t groups,
-                             __m512i dots[][WIDE_TILE_PANELS])
+/* What dots[row][panel] of a span begin with; x: its first group. */
+AVX512_INLINE void dots_begin(const enum weight_kind kind, const uint32_t rows,
+                              const uint32_t panels, const struct quantized_group *x, size_t groups,
+                              __m512i dots[][WIDE_TILE_PANELS])
 {
     UNROLL for (uint32_t r = 0; r < rows; r++)
     {
@@ -62,6 +63,13 @@ AVX512_INLINE void dot_group(const enum weight_kind kind, const uint32_t rows,
             from = _mm512_srai_epi32(_mm512_set1_epi32(x[r * groups].start), 4);
         UNROLL for (uint32_t p = 0; p < panels; p++) dots[r][p] = from;
     }
+}
+
+/* Adds one group. */
+AVX512_INLINE void dots_add(const enum weight_kind kind, const uint32_t rows, const uint32_t panels,
+                            const uint8_t *values, size_t stride, const struct quantized_group *x,
+                            size_t groups, __m512i dots[][WIDE_TILE_PANELS])
+{
     UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++)
     {
         __m512i w[WIDE_TILE_PANELS];
@@ -75,8 +83,8 @@ AVX512_INLINE void dot_group(const enum weight_kind kind, const uint32_t rows,
     }
 }
 
-AVX512_INLINE void matmul_tile(struct pass *pass, const enum weight_kind kind, const bool half,
-                               const uint32_t panels, const uint32_t rows)
+AVX512_INLINE void matmul_tile(struct pass *pass, const enum weight_kind kind, const bool spans,
+                               const bool half, const uint32_t panels, const uint32_t rows)
 {
     const struct matmul_task *task = pass->task;
     const size_t groups = task->k / WEIGHT_GROUP, stride = pass->stride;
@@ -88,10 +96,14 @@ AVX512_INLINE void matmul_tile(struct pass *pass, const enum weight_kind kind, c
     __m512 sums[TILE_ROWS][WIDE_TILE_PANELS];
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         sums[r][p] = _mm512_setzero_ps();
-    for (size_t g = 0; g < groups; g++, x++) {
+    for (uint32_t left = (uint32_t)groups, some; left > 0; left -= some, x += some) {
         __m512i dots[TILE_ROWS][WIDE_TILE_PANELS];
-        asking_step(&asking);
-        dot_group(kind, rows, panels, values, stride, x, groups, dots);
+        some = spans ? span_groups(task->span, left) : 1;
+        dots_begin(kind, rows, panels, x, groups, dots);
+        for (uint32_t i = 0; i < some; i++, values += panel_group_bytes(kind)) {
+            asking_step(&asking);
+            dots_add(kind, rows, panels, values, stride, x + i, groups, dots);
+        }
         __m512 scale[WIDE_TILE_PANELS];
         __m512 offset[WIDE_TILE_PANELS];
         UNROLL for (uint32_t p = 0; p < panels; p++)
@@ -114,70 +126,67 @@ AVX512_INLINE void matmul_tile(struct pass *pass, const enum weight_kind kind, c
                         offset[p], _mm512_set1_ps(x[r * groups].scaled_sum), sums[r][p]);
             }
         }
-        values += panel_group_bytes(kind);
-        scales += panel_scale_bytes(kind, half);
+        scales += some * panel_scale_bytes(kind, half);
     }
     pass->asking = asking;
     matmul_store_avx512(task, pass->row, rows, pass->panel, panels, sums);
 }
 
-/* tile_<kind>_<scales>_<panels>_<rows> */
+/* tile_<kind>_<span>_<scales>_<panels>_<rows> */
 enum { FLOATS, HALVES };
+enum { GROUP, SPAN };
 typedef void tile_function(struct pass *pass);
-#define TILE(kind, scales, panels, rows)                                                           \
-    static __attribute__((noinline)) void tile_##kind##_##scales##_##panels##_##rows(              \
+#define TILE(kind, span, scales, panels, rows)                                                     \
+    static __attribute__((noinline)) void tile_##kind##_##span##_##scales##_##panels##_##rows(     \
         struct pass *pass)                                                                         \
     {                                                                                              \
-        matmul_tile(pass, WEIGHT_##kind, scales, panels, rows);                                    \
+        matmul_tile(pass, WEIGHT_##kind, span, scales, panels, rows);                              \
     }
-#define TILES(kind, scales)                                                                        \
-    TILE(kind, scales, 1, 1)                                                                       \
-    TILE(kind, scales, 1, 2)                                                                       \
-    TILE(kind, scales, 1, 3)                                                                       \
-    TILE(kind, scales, 1, 4)                                                                       \
-    TILE(kind, scales, 1, 5)                                                                       \
-    TILE(kind, scales, 1, 6)                                                                       \
-    TILE(kind, scales, 2, 1)                                                                       \
-    TILE(kind, scales, 2, 2)                                                                       \
-    TILE(kind, scales, 2, 3)                                                                       \
-    TILE(kind, scales, 2, 4)                                                                       \
-    TILE(kind, scales, 2, 5)                                                                       \
-    TILE(kind, scales, 2, 6)                                                                       \
-    TILE(kind, scales, 4, 1)                                                                       \
-    TILE(kind, scales, 4, 2)                                                                       \
-    TILE(kind, scales, 4, 3)
-TILES(Q8, FLOATS)
-TILES(Q8, HALVES)
-TILES(Q8A, FLOATS)
-TILES(Q8A, HALVES)
-TILES(Q4, FLOATS)
-TILES(Q4, HALVES)
-TILES(Q4A, FLOATS)
-TILES(Q4A, HALVES)
+#define TILES_OF(kind, span, scales)                                                               \
+    TILE(kind, span, scales, 1, 1)                                                                 \
+    TILE(kind, span, scales, 1, 2)                                                                 \
+    TILE(kind, span, scales, 1, 3)                                                                 \
+    TILE(kind, span, scales, 1, 4)                                                                 \
+    TILE(kind, span, scales, 1, 5)                                                                 \
+    TILE(kind, span, scales, 1, 6)                                                                 \
+    TILE(kind, span, scales, 2, 1)                                                                 \
+    TILE(kind, span, scales, 2, 2)                                                                 \
+    TILE(kind, span, scales, 2, 3)                                                                 \
+    TILE(kind, span, scales, 2, 4)                                                                 \
+    TILE(kind, span, scales, 2, 5)                                                                 \
+    TILE(kind, span, scales, 2, 6)                                                                 \
+    TILE(kind, span, scales, 4, 1)                                                                 \
+    TILE(kind, span, scales, 4, 2)                                                                 \
+    TILE(kind, span, scales, 4, 3)
+#define TILES(kind, span) TILES_OF(kind, span, FLOATS) TILES_OF(kind, span, HALVES)
+TILES(Q8, GROUP)
+TILES(Q8, SPAN)
+TILES(Q8A, GROUP)
+TILES(Q4, GROUP)
+TILES(Q4A, GROUP)
 
 #define TILE_ROW(prefix)                                                                           \
     {                                                                                              \
         prefix##1, prefix##2, prefix##3, prefix##4, prefix##5, prefix##6                           \
     }
-#define TILE_TABLE(kind, scales)                                                                   \
+#define TILE_TABLE(prefix)                                                                         \
     {                                                                                              \
-        TILE_ROW(tile_##kind##_##scales##_1_), TILE_ROW(tile_##kind##_##scales##_2_),              \
+        TILE_ROW(prefix##_1_), TILE_ROW(prefix##_2_),                                              \
         {                                                                                          \
-            tile_##kind##_##scales##_4_1, tile_##kind##_##scales##_4_2,                            \
-                tile_##kind##_##scales##_4_3                                                       \
+            prefix##_4_1, prefix##_4_2, prefix##_4_3                                               \
         }                                                                                          \
     }
-#define TILE_TABLES(kind)                                                                          \
+#define TILE_TABLES(prefix)                                                                        \
     {                                                                                              \
-        TILE_TABLE(kind, FLOATS), TILE_TABLE(kind, HALVES)                                         \
+        TILE_TABLE(prefix##_FLOATS), TILE_TABLE(prefix##_HALVES)                                   \
     }
-/* [kind][scales][panels / 2][rows - 1] */
-static tile_function *const tiles[][2][3][TILE_ROWS] = {
-    [WEIGHT_Q8] = TILE_TABLES(Q8),
-    [WEIGHT_Q8A] = TILE_TABLES(Q8A),
-    [WEIGHT_Q4] = TILE_TABLES(Q4),
-    [WEIGHT_Q4A] = TILE_TABLES(Q4A),
-};
+/* [scales][panels / 2][rows - 1] */
+typedef tile_function *const tile_tables[2][3][TILE_ROWS];
+static const tile_tables tiles_q8 = TILE_TABLES(tile_Q8_GROUP);
+static const tile_tables tiles_q8_spans = TILE_TABLES(tile_Q8_SPAN);
+static const tile_tables tiles_q8a = TILE_TABLES(tile_Q8A_GROUP);
+static const tile_tables tiles_q4 = TILE_TABLES(tile_Q4_GROUP);
+static const tile_tables tiles_q4a = TILE_TABLES(tile_Q4A_GROUP);
 
 /* Wide strips are of few rows; no strip is larger than what can be asked for a strip ahead. */
 static uint32_t strip_panels(const struct matmul_task *task, size_t stride, uint32_t left)
@@ -189,7 +198,8 @@ static uint32_t strip_panels(const struct matmul_task *task, size_t stride, uint
     return 1;
 }
 
-static void matmul_panels(const struct matmul_task *task, enum weight_kind kind)
+static void matmul_panels(const struct matmul_task *task, enum weight_kind kind,
+                          const tile_tables tiles)
 {
     const uint32_t groups = task->k / WEIGHT_GROUP;
     const size_t stride = panel_bytes(kind, task->half_scales, task->k);
@@ -209,18 +219,19 @@ static void matmul_panels(const struct matmul_task *task, enum weight_kind kind)
         pass.row = 0;
         for (uint32_t left = passes; left > 0; left--) {
             const uint32_t rows = (task->rows - pass.row + left - 1) / left;
-            tiles[kind][task->half_scales][panels / 2][rows - 1](&pass);
+            tiles[task->half_scales][panels / 2][rows - 1](&pass);
             pass.row += rows;
         }
     }
 }
 
-#define MATMUL(name, kind)                                                                         \
+#define MATMUL(name, kind, tiles)                                                                  \
     void name(const struct matmul_task *task)                                                      \
     {                                                                                              \
-        matmul_panels(task, kind);                                                                 \
+        matmul_panels(task, kind, tiles);                                                          \
     }
-MATMUL(matmul_i8_q8__avx512vnni_6x32, WEIGHT_Q8)
-MATMUL(matmul_i8_q8a__avx512vnni_6x32, WEIGHT_Q8A)
-MATMUL(matmul_i8_q4__avx512vnni_6x32, WEIGHT_Q4)
-MATMUL(matmul_i8_q4a__avx512vnni_6x32, WEIGHT_Q4A)
+MATMUL(matmul_i8_q8__avx512vnni_6x32, WEIGHT_Q8,
+       span_of(task->span) > 1 ? tiles_q8_spans : tiles_q8)
+MATMUL(matmul_i8_q8a__avx512vnni_6x32, WEIGHT_Q8A, tiles_q8a)
+MATMUL(matmul_i8_q4__avx512vnni_6x32, WEIGHT_Q4, tiles_q4)
+MATMUL(matmul_i8_q4a__avx512vnni_6x32, WEIGHT_Q4A, tiles_q4a)

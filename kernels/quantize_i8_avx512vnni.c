@@ -120,7 +120,8 @@ AVX512_INLINE void quantize_groups(const float *const from[GROUPS],
             }
 }
 
-void quantize_i8__avx512vnni(const struct quantize_task *task)
+/* A scale for every group. */
+static void quantize_each(const struct quantize_task *task)
 {
     const size_t groups = task->k / WEIGHT_GROUP, count = task->rows * groups;
     struct quantized_group spare;
@@ -137,4 +138,53 @@ void quantize_i8__avx512vnni(const struct quantize_task *task)
         }
         quantize_groups(from, out);
     }
+}
+
+AVX512_INLINE void set_numbers(struct quantized_group *out, float scale, int32_t sum)
+{
+    out->scale = scale;
+    out->scaled_sum = scale * (float)sum;
+    out->start = -PANEL_Q8_BIAS * sum;
+    out->unused = 0;
+}
+
+/* Groups that share a scale. */
+static void quantize_span(const float *x, uint32_t groups, struct quantized_group *out)
+{
+    const __m512i mask = _mm512_set1_epi32(0x7fffffff);
+    __m512i largest = _mm512_setzero_si512();
+    for (size_t i = 0; i < (size_t)groups * WEIGHT_GROUP; i += 16)
+        largest = _mm512_max_epi32(largest, _mm512_and_si512(_mm512_loadu_si512(x + i), mask));
+    const uint32_t bits = (uint32_t)_mm512_reduce_max_epi32(largest);
+    const bool zero = bits < QUANTIZE_SMALLEST_BITS, finite = bits < FLOAT_INFINITY_BITS;
+    const float amax = float_from_bits(bits);
+    const __m512 inverse = _mm512_set1_ps(QUANTIZE_LEVELS / amax);
+    const __mmask16 stays = !zero && finite ? 0xffff : 0;
+    __m512i sum = _mm512_setzero_si512();
+    for (uint32_t g = 0; g < groups; g++)
+        for (uint32_t i = 0; i < WEIGHT_GROUP; i += 16) {
+            const __m512 at = _mm512_loadu_ps(x + (size_t)g * WEIGHT_GROUP + i);
+            const __m512i q = _mm512_maskz_cvtps_epi32(stays, _mm512_mul_ps(at, inverse));
+            sum = _mm512_add_epi32(sum, q);
+            _mm_storeu_si128((__m128i *)(void *)(out[g].q + i), _mm512_cvtepi32_epi8(q));
+            set_numbers(&out[g], 0, 0);
+        }
+    set_numbers(out,
+                zero     ? 0.0f
+                : finite ? amax / QUANTIZE_LEVELS
+                         : NAN,
+                _mm512_reduce_add_epi32(sum));
+}
+
+void quantize_i8__avx512vnni(const struct quantize_task *task)
+{
+    const uint32_t groups = task->k / WEIGHT_GROUP, span = span_of(task->span);
+    if (span == 1) {
+        quantize_each(task);
+        return;
+    }
+    for (size_t row = 0; row < task->rows; row++)
+        for (uint32_t g = 0; g < groups; g += span)
+            quantize_span(task->x + row * task->k + (size_t)g * WEIGHT_GROUP,
+                          span_groups(span, groups - g), task->out + row * task->out_stride + g);
 }

@@ -153,4 +153,10 @@ PANEL_INLINE struct weight_rows weight_rows_from(const struct weight_rows *rows,
 bool weight_pack_panel(enum weight_kind kind, bool half_scales, uint32_t k, uint8_t *panel,
                        uint32_t row_count, const struct weight_rows *rows);
 
+/* Canonical rows of a grouped kind become rows of WEIGHT_Q8 in which `span` groups of 32 (at the
+ * end of a row what is left) share a scale, each group with a copy of it. q_out: [row_count][k],
+ * scale_out: [row_count][k / 32]. Any thread. */
+void weight_requantize(enum weight_kind kind, uint32_t k, uint32_t span, uint32_t row_count,
+                       const struct weight_rows *rows, int8_t *q_out, float *scale_out);
+
 #endif

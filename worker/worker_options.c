@@ -13,8 +13,6 @@
 
 /* The choices of these rows stand in the order of the enums they fill. */
 _Static_assert(KV_F32 == 0 && KV_BF16 == 1 && KV_I8 == 2, "--kv-dtype f32|bf16|int8");
-_Static_assert(ACTIVATION_AUTO == 0 && ACTIVATION_F32 == 1 && ACTIVATION_NATIVE == 2,
-               "--activations auto|f32|native");
 _Static_assert(HANDOFF_CHECKSUM_NONE == 0 && HANDOFF_CHECKSUM_CRC32C == 1,
                "--checksum none|crc32c");
 

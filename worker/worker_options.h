@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "base/config.h"
+#include "kernels/backend.h"
 #include "transfer/wire.h"
 
 enum { WORKER_NODE_BYTES = 64, WORKER_REQUESTS_MAX = 1024, WORKER_CHUNK_TOKENS_MAX = 8192 };
@@ -94,8 +95,11 @@ struct worker_options {
          .kind = CONFIG_CHOICE,                                                                    \
          .offset = offsetof(struct worker_options, activations),                                   \
          .fallback = "auto",                                                                       \
-         .choices = "auto|f32|native",                                                             \
-         .help = "how activations enter products with weights; the same on all nodes"},            \
+         .choices = ACTIVATION_CHOICES,                                                            \
+         .help =                                                                                   \
+             "how activations enter products with weights, the same on all nodes; with the "       \
+             "last two weights of 4 and 8 bits become int8 with a scale for 128 or for a row: "    \
+             "faster prompts, less exact"},                                                        \
         {.name = "chunk-tokens",                                                                   \
          .kind = CONFIG_U32,                                                                       \
          .offset = offsetof(struct worker_options, chunk_tokens),                                  \

@@ -13,7 +13,7 @@ enum { LIKE_ALL, TINY_ROTATE_BYTES = 1 << 18, SEED = 1 };
 
 struct options {
     const char *filter, *isa;
-    uint32_t like, threads, budget_ms;
+    uint32_t like, threads, budget_ms, groups;
     bool json;
 };
 
@@ -25,6 +25,9 @@ static const struct config_row option_rows[] = {
     {"threads", CONFIG_U32, offsetof(struct options, threads), "0", "N", "0: all CPUs", 0, 1024},
     {"isa", CONFIG_TEXT, offsetof(struct options, isa), NULL, "NAME",
      "highest instruction set, for kernels and limits; the CPU's best when not given", 0, 0},
+    {"groups", CONFIG_CHOICE, offsetof(struct options, groups), "32", "32|128|row",
+     "inputs that share a scale; other than 32 only the int8 products, as --activations has them",
+     0, 0},
     {"budget-ms", CONFIG_U32, offsetof(struct options, budget_ms), "25", "N", "time for one figure",
      1, 60000},
     {"json", CONFIG_FLAG, offsetof(struct options, json), NULL, NULL, "one JSON object a line", 0,
@@ -90,8 +93,9 @@ static enum status backend_open(struct kernel_bench *bench, struct error *error)
         .head_dim = shape->head_dim,
         .context_tokens = BENCH_CONTEXT + BENCH_ROWS_MAX,
     };
-    return backend_cpu_create(bench->team, kernel_isa_name(bench->row->isa), product.mode, &limits,
-                              &bench->backend, error);
+    return backend_cpu_create(bench->team, kernel_isa_name(bench->row->isa),
+                              bench->mode == ACTIVATION_NATIVE ? product.mode : bench->mode,
+                              &limits, &bench->backend, error);
 }
 
 static enum status row_run(struct kernel_bench *bench, struct error *error)
@@ -116,6 +120,12 @@ static bool row_chosen(const struct kernel_row *rows, uint32_t count, uint32_t i
     return true;
 }
 
+/* With coarser groups every weight that has any becomes one of int8. */
+static bool mode_meets(enum activation_mode mode, const struct kernel_row *row)
+{
+    return mode == ACTIVATION_NATIVE || row->slot == KERNEL_SLOT_matmul_i8_q8;
+}
+
 static enum status rows_run(struct kernel_bench *bench, const struct options *options,
                             enum kernel_isa isa, struct error *error)
 {
@@ -125,7 +135,7 @@ static enum status rows_run(struct kernel_bench *bench, const struct options *op
     const uint32_t end = options->like == LIKE_ALL ? MODEL_SHAPES : first + 1;
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].isa > isa || !kernel_isa_available(rows[i].isa) ||
-            !row_chosen(rows, count, i) ||
+            !row_chosen(rows, count, i) || !mode_meets(bench->mode, &rows[i]) ||
             (options->filter != NULL && strstr(rows[i].name, options->filter) == NULL))
             continue;
         matched++;
@@ -152,7 +162,10 @@ static enum status run(const struct options *options, struct error *error)
         if (shapes[i].rotate_bytes == 0)
             shapes[i].rotate_bytes = 2 * bench_cache_bytes();
     }
+    static const enum activation_mode modes[] = {ACTIVATION_NATIVE, ACTIVATION_INT8_128,
+                                                 ACTIVATION_INT8_ROW};
     struct kernel_bench bench = {
+        .mode = modes[options->groups],
         .team = team_create(options->threads),
         .budget_ms = options->budget_ms,
         .json = options->json,

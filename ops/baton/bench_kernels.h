@@ -33,7 +33,8 @@ struct kernel_bench {
     struct backend *backend; /* of the row's instruction set */
     struct random random;
     double budget_ms;
-    bool brief; /* few sizes: a reference, or a row whose speed matters little */
+    enum activation_mode mode; /* NATIVE, or coarser groups */
+    bool brief;                /* few sizes: a reference, or a row whose speed matters little */
     bool json;
     bool *header_printed;
 };

@@ -193,7 +193,7 @@ static void part_bench(struct kernel_bench *bench, const struct bench_product *p
             .k = k,
             .rows = rows,
             .arithmetic = product->arithmetic,
-            .ceiling = product->ceiling,
+            .ceiling = bench->mode == ACTIVATION_NATIVE ? product->ceiling : 0,
             .operations = 2.0 * rows * n * k,
             .bytes = bytes,
             .footprint = (size_t)bytes + (copies.count - 1) * copies.bytes,

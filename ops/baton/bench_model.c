@@ -37,8 +37,8 @@ static const struct config_row option_rows[] = {
     {"threads", CONFIG_U32, offsetof(struct options, threads), "0", "N", "0: all CPUs", 0, 1024},
     {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16|int8",
      "type of the KV cache", 0, 0},
-    {"activations", CONFIG_CHOICE, offsetof(struct options, activations), "auto", "auto|f32|native",
-     "type of the activations in products", 0, 0},
+    {"activations", CONFIG_CHOICE, offsetof(struct options, activations), "auto",
+     ACTIVATION_CHOICES, "type of the activations in products", 0, 0},
     {"isa", CONFIG_TEXT, offsetof(struct options, isa), NULL, "NAME",
      "instruction set, the CPU's best when not given", 0, 0},
     {"breakdown", CONFIG_FLAG, offsetof(struct options, breakdown), NULL, NULL,
@@ -101,8 +101,6 @@ static struct model_options model_options_of(const struct options *options,
                                              const struct counts *prefill,
                                              const struct counts *decode)
 {
-    static const enum activation_mode modes[] = {ACTIVATION_AUTO, ACTIVATION_F32,
-                                                 ACTIVATION_NATIVE};
     const uint32_t room = decode->count > 0 ? options->context + options->steps : 0;
     const uint64_t pages = (room + DEFAULT_PAGE_TOKENS - 1) / DEFAULT_PAGE_TOKENS;
     const uint64_t batch_tokens = pages * DEFAULT_PAGE_TOKENS * decode->largest;
@@ -110,7 +108,7 @@ static struct model_options model_options_of(const struct options *options,
     return (struct model_options){
         .path = options->model,
         .isa = options->isa,
-        .activations = modes[options->activations],
+        .activations = (enum activation_mode)options->activations,
         .kv_dtype = (enum kv_dtype)options->kv_dtype,
         .threads = options->threads,
         .page_tokens = DEFAULT_PAGE_TOKENS,

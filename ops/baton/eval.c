@@ -48,8 +48,11 @@ static const struct config_row option_rows[] = {
      "the logits of every position (JSON: logits), not of the last only", 0, 0},
     {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16|int8",
      "type of the KV cache", 0, 0},
-    {"activations", CONFIG_CHOICE, offsetof(struct options, activations), "auto", "auto|f32|native",
-     "type of the activations in products; auto is f32 with BATON_ISA=ref, else native", 0, 0},
+    {"activations", CONFIG_CHOICE, offsetof(struct options, activations), "auto",
+     ACTIVATION_CHOICES,
+     "type of the activations in products; auto is f32 with BATON_ISA=ref, else native; the last "
+     "two have coarser scales",
+     0, 0},
     {"threads", CONFIG_U32, offsetof(struct options, threads), "0", "N", "0: all CPUs", 0, 1024},
     {"context", CONFIG_U32, offsetof(struct options, context), "0", "TOKENS",
      "context to serve, 0: the model's own", 0, 1 << 26},
@@ -249,11 +252,9 @@ static enum status evaluate_logits(struct evaluation *evaluation, FILE *file, st
 /* file: the token ids; NULL for --text. */
 static enum status evaluate(const struct options *options, FILE *file, struct error *error)
 {
-    static const enum activation_mode modes[] = {ACTIVATION_AUTO, ACTIVATION_F32,
-                                                 ACTIVATION_NATIVE};
     const struct model_options model = {
         .path = options->model,
-        .activations = modes[options->activations],
+        .activations = (enum activation_mode)options->activations,
         .kv_dtype = (enum kv_dtype)options->kv_dtype,
         .threads = options->threads,
         .context_tokens = options->context,

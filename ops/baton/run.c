@@ -24,7 +24,7 @@ enum {
 struct options {
     const char *model, *system, *seed;
     bool raw, stats;
-    uint32_t max_tokens, min_tokens, threads, context, chunk_tokens, kv_dtype, top_k;
+    uint32_t max_tokens, min_tokens, threads, context, chunk_tokens, kv_dtype, activations, top_k;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
 };
 
@@ -57,6 +57,9 @@ static const struct config_row option_rows[] = {
      "of the draws; a random one when not given", 0, 0},
     {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16|int8",
      "type of the KV cache", 0, 0},
+    {"activations", CONFIG_CHOICE, offsetof(struct options, activations), "auto",
+     ACTIVATION_CHOICES, "how activations enter products; the last two are faster and less exact",
+     0, 0},
     {"threads", CONFIG_U32, offsetof(struct options, threads), "0", "N", "0: all CPUs", 0, 1024},
     {"context", CONFIG_U32, offsetof(struct options, context), "0", "TOKENS",
      "context to serve, 0: the model's own", 0, 1 << 26},
@@ -265,6 +268,7 @@ static enum status run(const struct options *options, uint64_t seed, const char 
     if (status == STATUS_OK) {
         const struct model_options model = {
             .path = options->model,
+            .activations = (enum activation_mode)options->activations,
             .kv_dtype = (enum kv_dtype)options->kv_dtype,
             .threads = options->threads,
             .context_tokens = options->context,

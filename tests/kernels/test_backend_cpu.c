@@ -1,5 +1,6 @@
 /* The backend as an object: creation and its errors, memory, weights, the profile. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,6 +86,13 @@ Test(backend_cpu, profile_names_the_arithmetic_only)
         fixture_close(&native);
         fixture_close(&f32);
     }
+    struct fixture groups = fixture_open("ref", ACTIVATION_INT8_128, 1);
+    struct fixture row = fixture_open("ref", ACTIVATION_INT8_ROW, 1);
+    cr_assert_neq(groups.backend->profile_id, ref_native.backend->profile_id);
+    cr_assert_neq(row.backend->profile_id, ref_native.backend->profile_id);
+    cr_assert_neq(row.backend->profile_id, groups.backend->profile_id);
+    fixture_close(&groups);
+    fixture_close(&row);
     fixture_close(&ref_f32);
     fixture_close(&ref_auto);
     fixture_close(&ref_native);
@@ -177,6 +185,50 @@ Test(backend_cpu, embedding_is_the_canonical_row)
                     cr_assert_eq(out[(size_t)row * k + i],
                                  fixture_weight_value(&weight, (uint32_t)ids[row], i));
             free(out);
+            fixture_weight_free(&fixture, &weight);
+        }
+        fixture_close(&fixture);
+    }
+}
+
+/* The largest magnitude among the inputs that share a scale with one. */
+static float span_largest(const struct fixture_weight *weight, uint32_t row, uint32_t input,
+                          uint32_t span)
+{
+    const uint32_t first = input / span * span;
+    float largest = 0;
+    for (uint32_t i = first; i < first + span && i < weight->k; i++)
+        largest = fmaxf(largest, fabsf(fixture_weight_value(weight, row, i)));
+    return largest;
+}
+
+/* A weight that becomes coarser is the nearest multiple of its new scale, which is a half; each
+ * takes a byte, whatever the file had. */
+Test(backend_cpu, a_coarser_weight_is_near_its_source)
+{
+    enum { N = 37, K = 320 };
+    for (enum activation_mode mode = ACTIVATION_INT8_128; mode <= ACTIVATION_INT8_ROW; mode++) {
+        const uint32_t span = mode == ACTIVATION_INT8_128 ? 128 : K;
+        struct fixture fixture = fixture_open(NULL, mode, 2);
+        for (enum weight_kind kind = WEIGHT_Q8; kind <= WEIGHT_Q4A; kind++) {
+            struct fixture_weight weight;
+            fixture_weight_make(&fixture, &weight, kind, N, K, 5);
+            float out[K];
+            double error = 0;
+            for (int32_t row = 0; row < N; row++) {
+                fixture.backend->ops->embed(fixture.backend, weight.weight, &row, 1,
+                                            on_device(out));
+                for (uint32_t i = 0; i < K; i++) {
+                    const float source = fixture_weight_value(&weight, (uint32_t)row, i);
+                    const float step = span_largest(&weight, (uint32_t)row, i, span) / 127;
+                    cr_assert(fabsf(out[i] - source) <= 0.501f * step, "kind %d, (%d, %u)",
+                              (int)kind, row, i);
+                    error += fabsf(out[i] - source) / step;
+                }
+            }
+            cr_assert_gt(error / (N * K), 0.15, "nothing was rounded");
+            cr_assert_eq(fixture.backend->ops->weight_bytes(weight.weight),
+                         48 * (K + K / WEIGHT_GROUP * sizeof(uint16_t)));
             fixture_weight_free(&fixture, &weight);
         }
         fixture_close(&fixture);

@@ -15,7 +15,8 @@ struct product {
     enum form form;
     struct packed_weight weight;
     uint32_t rows;
-    float *x; /* [rows][k] */
+    uint32_t span; /* groups that share a scale; the first one's counts */
+    float *x;      /* [rows][k] */
     struct matmul_task task;
 };
 
@@ -75,16 +76,27 @@ static void convert_activations(struct product *product)
         quantize_i8__ref(&(struct quantize_task){.x = product->x,
                                                  .rows = product->rows,
                                                  .k = k,
+                                                 .span = product->span,
                                                  .out = out,
                                                  .out_stride = k / WEIGHT_GROUP});
         product->task.x = out;
     }
 }
 
+/* Any but 1 only where a kernel knows spans. */
+static uint32_t pick_span(struct check *check, uint32_t k)
+{
+    const uint32_t spans[] = {0, 1, 2, 4, k / WEIGHT_GROUP};
+    return check->row->slot == KERNEL_SLOT_matmul_i8_q8
+               ? spans[random_below(&check->random, ARRAY_COUNT(spans))]
+               : 1;
+}
+
 static void make_product(struct check *check, struct product *product, uint32_t rows, uint32_t n,
-                         uint32_t k, enum flavour of_x, enum flavour of_weights)
+                         uint32_t k, uint32_t span, enum flavour of_x, enum flavour of_weights)
 {
     find_kind(check->row->slot, &product->kind, &product->form);
+    product->span = span;
     packed_weight_make(check, &product->weight, product->kind, n, k, of_weights);
     product->rows = rows;
     product->x = guard_allocate((size_t)rows * k * sizeof(float));
@@ -95,6 +107,7 @@ static void make_product(struct check *check, struct product *product, uint32_t 
         .k = k,
         .rows = rows,
         .half_scales = product->weight.half_scales,
+        .span = span,
         .out_stride = n,
         .panel_end = panel_count(n),
     };
@@ -192,10 +205,11 @@ static void check_nan_rows(struct check *check, const struct product *product, c
 static void one_case(struct check *check, uint32_t rows, uint32_t n, uint32_t k, enum flavour of_x,
                      enum flavour of_weights)
 {
-    check_case(check, "rows=%u n=%u k=%u x=%s weights=%s", rows, n, k, flavour_name(of_x),
-               flavour_name(of_weights));
+    const uint32_t span = pick_span(check, k);
+    check_case(check, "rows=%u n=%u k=%u span=%u x=%s weights=%s", rows, n, k, span,
+               flavour_name(of_x), flavour_name(of_weights));
     struct product product;
-    make_product(check, &product, rows, n, k, of_x, of_weights);
+    make_product(check, &product, rows, n, k, span, of_x, of_weights);
     struct matmul_task task = product.task;
     task.out = make_output(&product);
     ((matmul_kernel *)check->reference)(&task);
@@ -205,10 +219,26 @@ static void one_case(struct check *check, uint32_t rows, uint32_t n, uint32_t k,
     guards_release();
 }
 
+static uint32_t span_inputs(const struct product *product)
+{
+    return (product->span > 1 ? product->span : 1) * WEIGHT_GROUP;
+}
+
+static float weight_value(const struct product *product, uint32_t output, uint32_t input)
+{
+    const struct packed_weight *weight = &product->weight;
+    if (product->span <= 1)
+        return packed_weight_value(weight, output, input);
+    const size_t row = (size_t)output * weight->k;
+    const uint32_t first = input / span_inputs(product) * span_inputs(product);
+    return weight->rows.scale[(row + first) / WEIGHT_GROUP] * (float)weight->rows.q[row + input];
+}
+
 /* What anyone would write first. */
 static float plain_product(const struct product *product, uint32_t row, uint32_t output)
 {
     const float *x = product->x + (size_t)row * product->weight.k;
+    const uint32_t group = span_inputs(product);
     float sum = 0;
     float scale = 0;
     for (uint32_t i = 0; i < product->weight.k; i++) {
@@ -216,23 +246,24 @@ static float plain_product(const struct product *product, uint32_t row, uint32_t
         if (product->form == FORM_BF16)
             value = float_from_bf16(bf16_from_float(value));
         if (product->form == FORM_I8) {
-            if (i % WEIGHT_GROUP == 0) {
+            if (i % group == 0) {
                 scale = 0;
-                for (uint32_t j = 0; j < WEIGHT_GROUP; j++)
+                for (uint32_t j = 0; j < group && i + j < product->weight.k; j++)
                     scale = fmaxf(scale, fabsf(x[i + j]) / 127.0f);
             }
             value = roundf(value / scale) * scale;
         }
-        sum += value * packed_weight_value(&product->weight, output, i);
+        sum += value * weight_value(product, output, i);
     }
     return sum;
 }
 
 static void precision_case(struct check *check, uint32_t rows, uint32_t n, uint32_t k)
 {
-    check_case(check, "rows=%u n=%u k=%u against double", rows, n, k);
+    const uint32_t span = pick_span(check, k);
+    check_case(check, "rows=%u n=%u k=%u span=%u against double", rows, n, k, span);
     struct product product;
-    make_product(check, &product, rows, n, k, FLAVOUR_NORMAL, FLAVOUR_NORMAL);
+    make_product(check, &product, rows, n, k, span, FLAVOUR_NORMAL, FLAVOUR_NORMAL);
     const size_t count = (size_t)rows * n;
     double *exact = guard_allocate(count * sizeof(double));
     float *plain = guard_allocate(count * sizeof(float));
@@ -240,8 +271,7 @@ static void precision_case(struct check *check, uint32_t rows, uint32_t n, uint3
         for (uint32_t output = 0; output < n; output++) {
             double sum = 0;
             for (uint32_t i = 0; i < k; i++)
-                sum += (double)product.x[(size_t)row * k + i] *
-                       packed_weight_value(&product.weight, output, i);
+                sum += (double)product.x[(size_t)row * k + i] * weight_value(&product, output, i);
             exact[(size_t)row * n + output] = sum;
             plain[(size_t)row * n + output] = plain_product(&product, row, output);
         }
@@ -274,6 +304,7 @@ void check_matmul(struct check *check)
                  (enum flavour)(round % FLAVOUR_COUNT),
                  (enum flavour)(round / FLAVOUR_COUNT % FLAVOUR_COUNT));
     }
-    precision_case(check, tile + 1, 40, 576);
+    for (uint32_t round = 0; round < 4; round++)
+        precision_case(check, tile + 1, 40, 576);
     precision_case(check, 1, 40, 2048);
 }

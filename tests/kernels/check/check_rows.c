@@ -16,7 +16,9 @@ void check_quantize(struct check *check)
         const uint32_t k = 32 * check_pick(check, 1, 20);
         const size_t values = (size_t)rows * k;
         const size_t groups = values / WEIGHT_GROUP;
-        check_case(check, "rows=%u k=%u %s", rows, k, flavour_name(flavour));
+        const uint32_t spans[] = {0, 1, 2, 4, k / WEIGHT_GROUP};
+        const uint32_t span = spans[random_below(&check->random, ARRAY_COUNT(spans))];
+        check_case(check, "rows=%u k=%u span=%u %s", rows, k, span, flavour_name(flavour));
         float *x = guard_allocate(values * sizeof(float));
         fill_floats(check, flavour, x, values);
         for (size_t i = 0; round % 4 == 0 && i < values; i++)
@@ -26,6 +28,7 @@ void check_quantize(struct check *check)
             task[i] = (struct quantize_task){.x = x,
                                              .rows = rows,
                                              .k = k,
+                                             .span = span,
                                              .out = guard_allocate(groups * sizeof(*task->out)),
                                              .out_stride = k / WEIGHT_GROUP};
         ((quantize_kernel *)check->reference)(&task[0]);
@@ -40,7 +43,9 @@ void check_quantize(struct check *check)
         }
         /* scale * q is x to half a step, whoever computed it. */
         for (size_t i = 0; flavour == FLAVOUR_NORMAL && i < values; i++) {
-            const float scale = task[1].out[i / WEIGHT_GROUP].scale;
+            const size_t row_group = i / k * (k / WEIGHT_GROUP), group = i % k / WEIGHT_GROUP;
+            const size_t first = span > 1 ? group / span * span : group;
+            const float scale = task[1].out[row_group + first].scale;
             const float back = scale * task[1].out[i / WEIGHT_GROUP].q[i % WEIGHT_GROUP];
             if (!(fabsf(back - x[i]) <= 0.5001f * scale))
                 check_fail(check, "x %zu is %g, quantised to %g with step %g", i, (double)x[i],

@@ -334,6 +334,8 @@ ParameterizedTestParameters(net_request, a_request_has_the_same_bits_in_every_wa
         {"qwen2", "bf16", KV_BF16, ACTIVATION_NATIVE},
         {"qwen2", "q8_0", KV_F32, ACTIVATION_F32},
         {"llama", "q8_0", KV_I8, ACTIVATION_NATIVE},
+        {"llama", "q4_1", KV_BF16, ACTIVATION_INT8_128},
+        {"qwen2", "q8_0", KV_BF16, ACTIVATION_INT8_ROW},
     };
     return cr_make_param_array(struct flavour, flavours, ARRAY_COUNT(flavours));
 }
@@ -388,7 +390,8 @@ Test(net_request, the_real_model_too)
 Test(net_request, a_request_has_the_same_bits_on_every_instruction_set)
 {
     static const struct flavour flavours[] = {{"llama", "q4_1", KV_BF16, ACTIVATION_NATIVE},
-                                              {"qwen2", "bf16", KV_BF16, ACTIVATION_NATIVE}};
+                                              {"qwen2", "bf16", KV_BF16, ACTIVATION_NATIVE},
+                                              {"llama", "q8_0", KV_BF16, ACTIVATION_INT8_128}};
     static struct trace first, other;
     char words[WORDS_BYTES];
     for (size_t f = 0; f < ARRAY_COUNT(flavours); f++) {
