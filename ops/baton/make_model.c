@@ -48,7 +48,7 @@ static const struct type_choice types[] = {
 struct options {
     uint32_t arch, like, type;
     uint64_t seed;
-    uint32_t context, vocab;
+    uint32_t context, layers, vocab;
     bool untied;
 };
 
@@ -63,6 +63,8 @@ static const struct config_row option_rows[] = {
      "the same seed gives the same file", 0, 0},
     {"context", CONFIG_U32, offsetof(struct options, context), "0", "TOKENS",
      "context length in the metadata, 0: the model's own", 0, 1 << 20},
+    {"layers", CONFIG_U32, offsetof(struct options, layers), "0", "N",
+     "so many layers, 0: the model's own", 0, 1024},
     {"vocab", CONFIG_U32, offsetof(struct options, vocab), "0", "ROWS",
      "pad the vocabulary to this many rows, 0: no padding", 0, 1 << 20},
     {"untied", CONFIG_FLAG, offsetof(struct options, untied), NULL, NULL,
@@ -280,6 +282,8 @@ static bool plan_create(struct plan *plan)
     plan->matrix_type = quant_type_by_name(types[plan->options.type].name);
     if (plan->options.context != 0)
         plan->shape.context = plan->options.context;
+    if (plan->options.layers != 0)
+        plan->shape.layers = plan->options.layers;
     if (plan->options.vocab == 0)
         plan->options.vocab = make_vocabulary_count();
     if (plan->options.vocab < make_vocabulary_count()) {

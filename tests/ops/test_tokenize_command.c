@@ -159,6 +159,19 @@ Test(make_model_command, shapes_and_padding_are_as_asked)
     tiny_model_unlink();
 }
 
+Test(make_model_command, layers_are_as_many_as_asked)
+{
+    const struct buffer bytes = tiny_model_bytes("llama", "f32", "--layers=1");
+    const char *path = tiny_model_write(&bytes);
+    struct gguf *file;
+    struct error error;
+    cr_assert_eq(gguf_open(path, &file, &error), STATUS_OK, "%s", error.text);
+    cr_assert_not_null(gguf_tensor_find(file, "blk.0.attn_q.weight"));
+    cr_assert_null(gguf_tensor_find(file, "blk.1.attn_q.weight"));
+    gguf_close(file);
+    tiny_model_unlink();
+}
+
 Test(make_model_command, wrong_usage_is_said)
 {
     cr_assert_eq(CALL(command_make_model, "", "--vocab", "3", "/tmp/never.gguf"), 2);
