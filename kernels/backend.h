@@ -289,7 +289,7 @@ struct backend {
     const char *name;                 /* "cpu/avx2" */
     uint64_t profile_id;              /* names the numerics profile; equal ids promise equal bits */
     char profile[64];                 /* the same for people: "v2 act=f32 attn=64/512 kv=k16v16" */
-    enum activation_mode activations; /* F32 or NATIVE */
+    enum activation_mode activations; /* not AUTO */
     uint32_t members;                 /* that may ask a weight_source at the same time */
 };
 
