@@ -209,6 +209,21 @@ static enum status open_pages(struct model *model, const struct model_options *o
     return STATUS_OK;
 }
 
+/* The same files quantised in another way are other weights. */
+static struct digest128 weights_identity(struct digest128 digest, enum model_quantize quantize)
+{
+    static const char *const schemes[] = {
+        [QUANTIZE_INT8] = "int8g32 1", [QUANTIZE_INT4] = "int4g32 int8g32 1"};
+    if (quantize == QUANTIZE_NONE)
+        return digest;
+    struct buffer text = {0};
+    buffer_add(&text, &digest, sizeof digest);
+    buffer_add_text(&text, schemes[quantize]);
+    digest = hash128(text.data, text.size, 0);
+    buffer_free(&text);
+    return digest;
+}
+
 static enum status open_net(struct model *model, const struct model_file *file,
                             const struct model_options *options, struct error *error)
 {
@@ -221,7 +236,8 @@ static enum status open_net(struct model *model, const struct model_file *file,
         .token_count = model->info.token_count,
     };
     const uint64_t begin_ns = clock_now_ns(clock_monotonic());
-    TRY(weights_load(file, &model->config, model->backend, &progress, &model->weights, error));
+    TRY(weights_load(file, &model->config, model->backend, options->quantize, &progress,
+                     &model->weights, error));
     model->info.pack_seconds = (double)(clock_now_ns(clock_monotonic()) - begin_ns) / NS_PER_S;
     model->info.weight_bytes = model->weights.bytes;
     model->info.tensor_bytes = model->weights.tensor_bytes;
@@ -236,7 +252,7 @@ static enum status open_net(struct model *model, const struct model_file *file,
         .max_rows = options->max_rows,
     };
     model_file_revision(file, model->identity.revision);
-    model->identity.weights = model_file_digest(file);
+    model->identity.weights = weights_identity(model_file_digest(file), options->quantize);
     model->identity.profile_id = model->backend->profile_id;
     return probe_run(&probe, &model->identity.probe_digest, error);
 }

@@ -16,11 +16,17 @@
 
 struct model;
 
+/* Weights that a file has as floats (F32, F16, BF16, F8_E4M3) may be quantised when they are
+ * loaded, by groups of 32 along the inputs. Embedding and head take 8 bits in either scheme; norms,
+ * biases, routers and positions stay. */
+enum model_quantize { QUANTIZE_NONE, QUANTIZE_INT8, QUANTIZE_INT4 };
+
 struct model_options {
     const char *path; /* a GGUF file, a part of a split one, or a Hugging Face folder */
     const char *isa;  /* NULL: BATON_ISA, else the best there is */
     enum activation_mode activations;
     enum kv_dtype kv_dtype;
+    enum model_quantize quantize;
     uint32_t threads;        /* 0: all CPUs of the process */
     uint32_t page_tokens;    /* 0: 64; a multiple of 16 */
     uint32_t context_tokens; /* 0: the model's own; more than that is refused */
@@ -36,7 +42,7 @@ struct model_options {
 
 /* What two nodes must have in common to pass pages to each other. */
 struct model_identity {
-    struct digest128 weights;   /* tensors of the file */
+    struct digest128 weights;   /* tensors of the file, and how they were quantised */
     struct digest128 tokenizer; /* vocabulary and rules */
     uint64_t profile_id;        /* numerics profile */
     uint64_t probe_digest;      /* logits and KV of 64 fixed tokens, computed at load */

@@ -76,6 +76,7 @@ static enum status open_model(struct worker *worker, const struct worker_batch *
     const struct model_options options = {
         .path = o->model,
         .activations = (enum activation_mode)o->activations,
+        .quantize = (enum model_quantize)o->quantize,
         .kv_dtype = (enum kv_dtype)o->kv_dtype,
         .threads = o->threads,
         .page_tokens = o->page_tokens,

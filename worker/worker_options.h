@@ -18,6 +18,7 @@ struct worker_options {
     uint32_t threads;
     uint32_t kv_dtype;    /* enum kv_dtype */
     uint32_t activations; /* enum activation_mode */
+    uint32_t quantize;    /* enum model_quantize */
     struct config_amount kv_memory;
     uint64_t kv_memory_of;
     bool kv_prefault;
@@ -100,6 +101,12 @@ struct worker_options {
              "how activations enter products with weights, the same on all nodes; with the "       \
              "last two weights of 4 and 8 bits become int8 with a scale for 128 or for a row: "    \
              "faster prompts, less exact"},                                                        \
+        {.name = "quantize",                                                                       \
+         .kind = CONFIG_CHOICE,                                                                    \
+         .offset = offsetof(struct worker_options, quantize),                                      \
+         .fallback = "none",                                                                       \
+         .choices = "none|int8|int4",                                                              \
+         .help = "quantise weights that the model has as floats; the same on all nodes"},          \
         {.name = "chunk-tokens",                                                                   \
          .kind = CONFIG_U32,                                                                       \
          .offset = offsetof(struct worker_options, chunk_tokens),                                  \

@@ -43,6 +43,13 @@ const struct quant_type *quant_type_rows(size_t *count_out);
  * not finite. */
 void quant_int8_group(const float *values, int8_t *q, float *scale);
 
+/* The 32 values as integers of 8 or 4 bits with a scale, and an offset for those of 4, that are
+ * exactly halves. int8: round to nearest. int4: of 21 grids the one with the least squares of
+ * differences, each with its best scale and offset. Where a value is not finite the scale is NaN,
+ * beyond the range of halves it is infinite. */
+void quant_fit_int8(const float *values, int8_t *q, float *scale);
+void quant_fit_int4(const float *values, int8_t *q, float *scale, float *offset);
+
 float half_to_float(uint16_t half);
 uint16_t float_to_half(float value);
 uint16_t float_to_bf16(float value); /* round to nearest even, NaN kept */

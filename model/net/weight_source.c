@@ -82,6 +82,19 @@ static void read_bf16(const struct tensor_source *source, const struct source_sc
         out[i] = float_to_bf16(scratch->row[i]);
 }
 
+static void quantize_row(const struct tensor_source *source, const struct source_scratch *scratch,
+                         uint32_t row, int8_t *q, float *scale, float *offset)
+{
+    tensor_source_row(source, row, scratch->row);
+    for (size_t group = 0; group < source->inputs / WEIGHT_GROUP; group++) {
+        const float *values = scratch->row + group * WEIGHT_GROUP;
+        if (source->quantize == QUANTIZE_INT8)
+            quant_fit_int8(values, q + group * WEIGHT_GROUP, scale + group);
+        else
+            quant_fit_int4(values, q + group * WEIGHT_GROUP, scale + group, offset + group);
+    }
+}
+
 void matrix_source_read(void *arg, uint32_t member, uint32_t first_row, uint32_t row_count,
                         struct weight_rows *rows_out)
 {
@@ -99,6 +112,9 @@ void matrix_source_read(void *arg, uint32_t member, uint32_t first_row, uint32_t
             tensor_source_row(source, row, floats + i * inputs);
         else if (source->kind == WEIGHT_BF16)
             read_bf16(source, scratch, row, halves + i * inputs);
+        else if (source->quantize != QUANTIZE_NONE)
+            quantize_row(source, scratch, row, q + i * inputs, scratch->scale + i * groups,
+                         scratch->offset + i * groups);
         else
             type->split(row_data(source, source_row(source, row)), q + i * inputs,
                         scratch->scale + i * groups, offset ? scratch->offset + i * groups : NULL,

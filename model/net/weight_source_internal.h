@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "model/format/tensor_view.h"
+#include "model/model.h"
 
 /* Of one member of the team: WEIGHT_READ_ROWS rows of the longest K. */
 struct source_scratch {
@@ -30,6 +31,7 @@ struct tensor_source {
     /* Rows come in heads of head_rows, each head `repeat` times; repeat 1: as they are. */
     uint32_t head_rows, repeat;
     bool plus_one;
+    enum model_quantize quantize;         /* INT8: kind is Q8, INT4: Q4A */
     enum weight_kind kind;                /* the form that matrix_source_read gives */
     const struct source_scratch *scratch; /* [members] */
 };

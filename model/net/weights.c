@@ -27,6 +27,8 @@ struct loader {
     const char *file_name;
     const struct net_config *config;
     struct backend *backend;
+    enum model_quantize quantize;
+    uint32_t quantized; /* matrices that it was done to */
     const struct load_progress *progress;
     struct weights *weights;
     bool *used; /* [tensors of the file] */
@@ -173,6 +175,17 @@ static enum weight_kind kind_for(const struct loader *loader, const struct quant
     return reference && !type->exact ? WEIGHT_F32 : type->kind;
 }
 
+/* What is done to a matrix: see enum model_quantize. Rows that are no whole groups stay floats. */
+static enum model_quantize quantize_of(const struct loader *loader, const struct place *place)
+{
+    const struct tensor_row *row = place->row;
+    const bool small = row->outputs == EXPERTS || row->outputs == ONE || row->outputs == CONTEXT;
+    if (loader->quantize == QUANTIZE_NONE || row->form != MATRIX || small ||
+        place->source.tensor->type->block_values != 1 || place->inputs % WEIGHT_GROUP != 0)
+        return QUANTIZE_NONE;
+    return row->owner == OF_MODEL ? QUANTIZE_INT8 : loader->quantize;
+}
+
 /* *present_out is false when the tensor is optional and absent. */
 static enum status settle_place(struct loader *loader, struct place *place, bool *present_out,
                                 struct error *error)
@@ -209,7 +222,10 @@ static enum status settle_place(struct loader *loader, struct place *place, bool
         return error_set(error, STATUS_UNSUPPORTED,
                          "%s: tensor '%s' is a vector of %s, Baton reads F32, F16 and BF16",
                          loader->file_name, place->name, tensor->type_name);
-    source->kind = kind_for(loader, tensor->type);
+    source->quantize = quantize_of(loader, place);
+    source->kind = source->quantize == QUANTIZE_INT8   ? WEIGHT_Q8
+                   : source->quantize == QUANTIZE_INT4 ? WEIGHT_Q4A
+                                                       : kind_for(loader, tensor->type);
     const uint64_t values = (uint64_t)place->outputs * place->inputs / source->repeat;
     place->bytes = values / tensor->type->block_values * tensor->type->block_bytes;
     return tensor->type->scaled ? find_factors(loader, place, error) : STATUS_OK;
@@ -255,6 +271,7 @@ static enum status for_each_place(struct loader *loader, visit_place *visit, str
 static enum status count_bytes(struct loader *loader, struct place *place, struct error *error)
 {
     (void)error;
+    loader->quantized += place->source.quantize != QUANTIZE_NONE;
     loader->total_bytes += place->bytes;
     return STATUS_OK;
 }
@@ -420,19 +437,26 @@ static enum status load_all(struct loader *loader, struct error *error)
     TRY(refuse_unused(loader, false, error));
     TRY(for_each_place(loader, count_bytes, error));
     TRY(refuse_unused(loader, true, error));
+    if (loader->quantize != QUANTIZE_NONE && loader->quantized == 0)
+        return error_set(error, STATUS_INVALID,
+                         "%s has no matrix of floats that could be quantised: its weights are "
+                         "quantised already",
+                         loader->file_name);
     TRY(allocate_scratch(loader, error));
     return for_each_place(loader, load_place, error);
 }
 
 enum status weights_load(const struct model_file *file, const struct net_config *config,
-                         struct backend *backend, const struct load_progress *progress,
-                         struct weights *weights, struct error *error)
+                         struct backend *backend, enum model_quantize quantize,
+                         const struct load_progress *progress, struct weights *weights,
+                         struct error *error)
 {
     struct loader loader = {
         .file = file,
         .file_name = model_file_name(file),
         .config = config,
         .backend = backend,
+        .quantize = quantize,
         .progress = progress,
         .weights = weights,
     };

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "kernels/backend.h"
 #include "model/format/model_file.h"
+#include "model/model.h"
 #include "model/net/net_config_internal.h"
 
 struct expert_weights {
@@ -57,11 +58,14 @@ struct load_progress {
     void *arg;
 };
 
-/* Checks that the files have every tensor of the table in its shape and none besides, then loads
+/* INVALID when there is nothing that `quantize` could be done to.
+ *
+ * Checks that the files have every tensor of the table in its shape and none besides, then loads
  * them. *weights must be zeroed; after a failure weights_release frees what was loaded. */
 enum status weights_load(const struct model_file *file, const struct net_config *config,
-                         struct backend *backend, const struct load_progress *progress,
-                         struct weights *weights, struct error *error);
+                         struct backend *backend, enum model_quantize quantize,
+                         const struct load_progress *progress, struct weights *weights,
+                         struct error *error);
 void weights_release(struct weights *weights, struct backend *backend);
 
 #endif

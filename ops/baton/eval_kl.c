@@ -72,6 +72,7 @@ enum status eval_kl_open(struct session *run, const struct model_options *run_op
     CHECK(kl->divergences != NULL);
     if (against == EVAL_KL_F32)
         options.activations = ACTIVATION_F32;
+    options.quantize = QUANTIZE_NONE;
     options.kv_dtype = kl->reference_kv_dtype;
     const enum status status = session_open(&options, &kl->reference, error);
     if (status != STATUS_OK) {

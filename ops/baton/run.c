@@ -24,7 +24,8 @@ enum {
 struct options {
     const char *model, *system, *seed;
     bool raw, stats;
-    uint32_t max_tokens, min_tokens, threads, context, chunk_tokens, kv_dtype, activations, top_k;
+    uint32_t max_tokens, min_tokens, threads, context, chunk_tokens, kv_dtype, activations,
+        quantize, top_k;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
 };
 
@@ -55,6 +56,8 @@ static const struct config_row option_rows[] = {
      "no end of the answer before N tokens", 0, 1e9},
     {"seed", CONFIG_TEXT, offsetof(struct options, seed), NULL, "N",
      "of the draws; a random one when not given", 0, 0},
+    {"quantize", CONFIG_CHOICE, offsetof(struct options, quantize), "none", "none|int8|int4",
+     "quantise weights that the model has as floats, by groups of 32", 0, 0},
     {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16|int8",
      "type of the KV cache", 0, 0},
     {"activations", CONFIG_CHOICE, offsetof(struct options, activations), "auto",
@@ -270,6 +273,7 @@ static enum status run(const struct options *options, uint64_t seed, const char 
             .path = options->model,
             .activations = (enum activation_mode)options->activations,
             .kv_dtype = (enum kv_dtype)options->kv_dtype,
+            .quantize = (enum model_quantize)options->quantize,
             .threads = options->threads,
             .context_tokens = options->context,
             .max_rows = options->chunk_tokens,
