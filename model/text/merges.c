@@ -36,33 +36,34 @@ enum status merge_add(struct text *text, const char *left, size_t left_bytes, co
     return STATUS_OK;
 }
 
-/* Whether a mark follows something else inside the token, so that it reaches into the next word. */
-static bool crosses_words(const char *token, size_t bytes)
+/* Notes the byte before every mark that follows something else inside the token: there the token
+ * reaches from one word into the next. */
+static void crossings_note(const char *token, size_t bytes, bool joins[256])
 {
     const size_t unit = sizeof space_mark - 1;
     bool after_mark = true;
     for (size_t at = 0; at < bytes;) {
         const bool mark = bytes - at >= unit && memcmp(token + at, space_mark, unit) == 0;
         if (mark && !after_mark)
-            return true;
+            joins[(uint8_t)token[at - 1]] = true;
         after_mark = mark;
         at += mark ? unit : 1;
     }
-    return false;
 }
 
 enum status words_cut(struct text *text, struct error *error)
 {
     const struct vocabulary *vocabulary = &text->vocabulary;
+    bool joins[256] = {false};
     if (text->ignore_merges ||
         vocabulary_find_ordinary(vocabulary, space_mark, sizeof space_mark - 1) < 0)
         return STATUS_OK;
     for (uint32_t i = 0; i < vocabulary->count; i++) {
         size_t bytes;
         const char *token = vocabulary_text(vocabulary, (int32_t)i, &bytes);
-        if (vocabulary->types[i] != TOKEN_CONTROL && vocabulary->types[i] != TOKEN_UNUSED &&
-            crosses_words(token, bytes))
-            return STATUS_OK;
+        if (vocabulary->types[i] != TOKEN_CONTROL && vocabulary->types[i] != TOKEN_UNUSED)
+            crossings_note(token, bytes, joins);
     }
-    return pretokenizer_add_words(text->pretokenizer, space_mark, sizeof space_mark - 1, error);
+    return pretokenizer_add_words(text->pretokenizer, space_mark, sizeof space_mark - 1, joins,
+                                  error);
 }

@@ -22,6 +22,7 @@ struct stage {
     bool split;
     char mark[MARK_BYTES_MAX];
     size_t mark_bytes;
+    bool joins[256]; /* STAGE_WORDS: bytes before a mark that are not cut from it */
 };
 
 struct pretokenizer {
@@ -93,9 +94,10 @@ enum status pretokenizer_add_space_prefix(struct pretokenizer *pretokenizer, str
 }
 
 enum status pretokenizer_add_words(struct pretokenizer *pretokenizer, const char *mark,
-                                   size_t bytes, struct error *error)
+                                   size_t bytes, const bool joins[256], struct error *error)
 {
     struct stage stage = {.kind = STAGE_WORDS};
+    memcpy(stage.joins, joins, sizeof stage.joins);
     TRY(mark_set(&stage, mark, bytes, error));
     return stage_add(pretokenizer, &stage, error);
 }
@@ -256,7 +258,7 @@ static enum status marks_cut(struct run *run, size_t index, const char *text, si
             at++;
             continue;
         }
-        if (at > start && (every || !after_mark)) {
+        if (at > start && (every || (!after_mark && !stage->joins[(uint8_t)text[at - 1]]))) {
             TRY(piece_pass(run, index + 1, text + start, at - start, first && start == 0));
             start = at;
         }

@@ -44,9 +44,9 @@ enum status pretokenizer_add_spaces(struct pretokenizer *pretokenizer, const cha
                                     struct error *error);
 /* A piece gets a space in front unless it begins with one. */
 enum status pretokenizer_add_space_prefix(struct pretokenizer *pretokenizer, struct error *error);
-/* A piece is cut in front of every mark that follows something else. */
+/* A piece is cut in front of every mark that follows another byte than a mark's or one of joins. */
 enum status pretokenizer_add_words(struct pretokenizer *pretokenizer, const char *mark,
-                                   size_t bytes, struct error *error);
+                                   size_t bytes, const bool joins[256], struct error *error);
 
 /* What a name in tokenizer.ggml.pre says besides; the name must have been added. */
 struct pretokenize_rules {

@@ -140,8 +140,8 @@ int32_t special_tokens_match(const struct special_tokens *special, const uint8_t
  * concatenation are no tokens. rank is for the message. Merges to a control token are dropped. */
 enum status merge_add(struct text *text, const char *left, size_t left_bytes, const char *right,
                       size_t right_bytes, uint64_t rank, struct error *error);
-/* Where it is certain that no token reaches from one word into the next one, words become pieces of
- * their own: short pieces are looked up at once. For models whose spaces are U+2581. */
+/* Where no token reaches from one word into the next one, words become pieces of their own: short
+ * pieces are looked up at once. For models whose spaces are U+2581. */
 enum status words_cut(struct text *text, struct error *error);
 
 enum status text_read_gguf(struct text *text, const struct gguf *file, struct error *error);

@@ -8,6 +8,8 @@
 #include "ops/baton/commands.h"
 #include "ops/baton/text_input.h"
 
+enum { IDS_MAX = 1 << 30 }; /* the input is bounded, and what normalising makes of it */
+
 struct options {
     const char *model;
     bool special;
@@ -36,9 +38,8 @@ static enum status tokenize(const struct options *options, struct error *error)
     struct buffer output = {0};
     struct token_list ids = {0};
     enum status status = text_input_read(&input, error);
-    if (status == STATUS_OK) // at least a byte a token, so the input's limit is the ids' limit
-        status =
-            text_encode(text, input.data, input.size, options->special, input.size, &ids, error);
+    if (status == STATUS_OK)
+        status = text_encode(text, input.data, input.size, options->special, IDS_MAX, &ids, error);
     if (status == STATUS_OK) {
         struct json_writer writer;
         json_writer_init(&writer, &output);
