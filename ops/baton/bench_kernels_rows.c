@@ -12,6 +12,10 @@ enum {
     NORM_OPERATIONS = 4,
     ROPE_OPERATIONS = 3,
     SWIGLU_OPERATIONS = 20, /* most of it the exponential's polynomial */
+    LAYER_NORM_OPERATIONS = 8,
+    GELU_OPERATIONS = 24, /* as of swiglu, and the cube */
+    ROWS_ADD_OPERATIONS = 2,
+    ROUTE_OPERATIONS = 16,
 };
 
 /* Two inputs at most and an output, [BENCH_ROWS_MAX][width]. */
@@ -109,5 +113,102 @@ bool bench_swiglu(struct kernel_bench *bench)
 {
     struct rows_call call = rows_call(bench, bench->shape->feed_forward);
     rows_figures(bench, &call, "gate", SWIGLU_OPERATIONS, 3 * sizeof(float), swiglu_run);
+    return true;
+}
+
+static void layer_norm_run(void *arg, uint64_t turn)
+{
+    const struct rows_call *call = arg;
+    struct backend *backend = call->bench->backend;
+    backend->ops->layer_norm(backend, &(struct layer_norm_args){.x = call->a,
+                                                                .out = call->out,
+                                                                .gain = call->b,
+                                                                .bias = call->b,
+                                                                .epsilon = 1e-5f,
+                                                                .rows = call->rows,
+                                                                .width = call->width});
+    backend->ops->synchronize(backend);
+}
+
+bool bench_layer_norm(struct kernel_bench *bench)
+{
+    struct rows_call call = rows_call(bench, bench->shape->embedding);
+    rows_figures(bench, &call, "hidden", LAYER_NORM_OPERATIONS, 2 * sizeof(float), layer_norm_run);
+    return true;
+}
+
+static void gelu_run(void *arg, uint64_t turn)
+{
+    const struct rows_call *call = arg;
+    struct backend *backend = call->bench->backend;
+    backend->ops->gelu(backend, call->a, call->b, call->rows, call->width, call->out);
+    backend->ops->synchronize(backend);
+}
+
+bool bench_gelu(struct kernel_bench *bench)
+{
+    struct rows_call call = rows_call(bench, bench->shape->feed_forward);
+    rows_figures(bench, &call, "gate", GELU_OPERATIONS, 3 * sizeof(float), gelu_run);
+    return true;
+}
+
+/* By one, so that the numbers stay what they are. */
+static void scale_run(void *arg, uint64_t turn)
+{
+    const struct rows_call *call = arg;
+    struct backend *backend = call->bench->backend;
+    backend->ops->scale(backend, call->a, 1.0f, call->rows, call->width);
+    backend->ops->synchronize(backend);
+}
+
+bool bench_scale(struct kernel_bench *bench)
+{
+    struct rows_call call = rows_call(bench, bench->shape->embedding);
+    rows_figures(bench, &call, "hidden", 1, 2 * sizeof(float), scale_run);
+    return true;
+}
+
+/* What is added grows, but slowly enough for the time of a bench. */
+static void rows_add_run(void *arg, uint64_t turn)
+{
+    const struct rows_call *call = arg;
+    struct backend *backend = call->bench->backend;
+    backend->ops->rows_add(backend, &(struct rows_add_args){.out = call->out,
+                                                            .y = call->a,
+                                                            .gates = call->b,
+                                                            .rows = call->rows,
+                                                            .width = call->width});
+    backend->ops->synchronize(backend);
+}
+
+bool bench_rows_add(struct kernel_bench *bench)
+{
+    struct rows_call call = rows_call(bench, bench->shape->embedding);
+    rows_figures(bench, &call, "expert", ROWS_ADD_OPERATIONS, 3 * sizeof(float), rows_add_run);
+    return true;
+}
+
+/* As many experts, and of them as many for a row, as mixtures have. */
+enum { EXPERTS = 64, EXPERTS_USED = 8 };
+
+static void route_run(void *arg, uint64_t turn)
+{
+    const struct rows_call *call = arg;
+    struct backend *backend = call->bench->backend;
+    uint32_t ids[BENCH_ROWS_MAX * EXPERTS_USED];
+    float weights[BENCH_ROWS_MAX * EXPERTS_USED];
+    backend->ops->route(backend, &(struct route_args){.logits = call->a,
+                                                      .experts = call->width,
+                                                      .used = EXPERTS_USED,
+                                                      .normalise = true,
+                                                      .rows = call->rows,
+                                                      .ids = ids,
+                                                      .weights = weights});
+}
+
+bool bench_route(struct kernel_bench *bench)
+{
+    struct rows_call call = rows_call(bench, EXPERTS);
+    rows_figures(bench, &call, "experts", ROUTE_OPERATIONS, sizeof(float), route_run);
     return true;
 }
