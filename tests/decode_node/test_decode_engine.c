@@ -1,0 +1,292 @@
+/* The engine without its node: commands in, events out, in this process. What a step allocates is
+ * counted by wrapping the allocator at link time. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode_node/decode_internal.h"
+#include "tests/worker/oracle.h"
+
+enum { REQUESTS = 300, PAGE = 16, CONTEXT = 256, LONGEST = 150 };
+
+/* ---- the allocator, watched ---- */
+
+static pthread_t control;
+static atomic_uint allocations; /* by other threads than control */
+
+static void note(void)
+{
+    if (!pthread_equal(pthread_self(), control))
+        atomic_fetch_add(&allocations, 1);
+}
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+int __real_posix_memalign(void **out, size_t alignment, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes);
+
+void *__wrap_malloc(size_t bytes)
+{
+    note();
+    return __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    note();
+    return __real_calloc(count, bytes);
+}
+
+void *__wrap_realloc(void *memory, size_t bytes)
+{
+    note();
+    return __real_realloc(memory, bytes);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    note();
+    return __real_aligned_alloc(alignment, bytes);
+}
+
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes)
+{
+    note();
+    return __real_posix_memalign(out, alignment, bytes);
+}
+
+/* ---- an engine ---- */
+
+static char model[TEST_PATH_BYTES];
+static struct worker worker;
+static struct worker_options options;
+static struct decode_engine engine;
+static struct decode_request *requests;
+static int32_t *token_memory;
+static uint32_t *slot_memory;
+
+/* What came of the requests. */
+static struct {
+    int32_t tokens[REQUESTS][LONGEST];
+    uint32_t counts[REQUESTS], finished, failed, running_most, preempted;
+} seen;
+
+static void on_events(void *arg)
+{
+    struct decode_event event;
+    while (engine_port_pop_event(engine.port, &event)) {
+        if (event.kind == EVENT_STEP) {
+            seen.preempted += event.step.preempted;
+            if (event.step.running > seen.running_most)
+                seen.running_most = event.step.running;
+        } else if (event.kind == EVENT_TOKEN) {
+            seen.tokens[event.place][seen.counts[event.place]++] = event.token.sampled.id;
+            seen.finished += event.token.finish != FINISH_NONE;
+        } else {
+            seen.failed++;
+        }
+    }
+    engine_port_poke(engine.port);
+}
+
+static void open_engine(uint32_t batch_max, uint32_t pages)
+{
+    struct error error;
+    control = pthread_self();
+    snprintf(model, sizeof model, "%s", test_model("tiny.gguf", NULL));
+    options = (struct worker_options){
+        .model = model,
+        .name = "engine",
+        .threads = 2,
+        .kv_dtype = KV_BF16,
+        .kv_memory = {.bytes = pages * 3 * kv_page_bytes(KV_BF16, PAGE, 2, 32)},
+        .page_tokens = PAGE,
+        .context_tokens = CONTEXT,
+        .chunk_tokens = 64,
+        .max_requests = REQUESTS,
+    };
+    const struct worker_batch batch = {.rows = batch_max + options.chunk_tokens,
+                                       .sequences = batch_max,
+                                       .logit_rows = batch_max,
+                                       .measured_rows = 1};
+    cr_assert_eq(worker_open(&worker, WORKER_DECODE, &options, "127.0.0.1:0", &batch, &error),
+                 STATUS_OK, "%s", error.text);
+    page_pool_poison(worker.pages, true);
+    requests = calloc(REQUESTS, sizeof *requests);
+    token_memory = calloc(REQUESTS * CONTEXT, sizeof *token_memory);
+    slot_memory = calloc(REQUESTS * CONTEXT / PAGE, sizeof *slot_memory);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        requests[i].job.tokens = token_memory + i * CONTEXT;
+        requests[i].slots = slot_memory + i * CONTEXT / PAGE;
+    }
+    memset(&seen, 0, sizeof seen);
+    decode_engine_create(&engine, &worker, requests, batch_max, on_events, NULL);
+}
+
+static void close_engine(void)
+{
+    decode_engine_destroy(&engine);
+    cr_assert_eq(prefix_tree_available(worker.prefixes), worker.limits.pages_total);
+    worker_close(&worker);
+    free(requests);
+    free(token_memory);
+    free(slot_memory);
+}
+
+/* A prompt that the engine reads, greedy; without pages of its own, like one that was preempted. */
+static void fill(uint32_t place, const int32_t *prompt, uint32_t count, uint32_t max_tokens)
+{
+    const struct msg_job message = {.prompt_count = count,
+                                    .tokens = {prompt, count},
+                                    .max_tokens = max_tokens,
+                                    .ignore_eos = 1,
+                                    .sampling = {.top_p = 1}};
+    struct decode_request *request = &requests[place];
+    job_copy(&message, &worker.limits, request->job.tokens, &request->job);
+    request->pages_end = job_pages_at_end(&request->job, PAGE);
+    request->engine.token_count = count;
+}
+
+static void run_until_finished(uint32_t count)
+{
+    engine_port_start(engine.port, decode_engine_run, &engine);
+    const uint64_t deadline_ns = loop_now_ns(worker.loop) + (uint64_t)WAIT_MS * NS_PER_MS;
+    while (seen.finished < count) {
+        cr_assert_eq(seen.failed, 0);
+        cr_assert_lt(loop_now_ns(worker.loop), deadline_ns);
+        loop_run_once(worker.loop, 50);
+    }
+    engine_port_join(engine.port);
+}
+
+static void compare(struct oracle *oracle, uint32_t place)
+{
+    static int32_t alone[LONGEST];
+    const struct job *job = &requests[place].job;
+    const struct ask ask = {.prompt = job->tokens, .prompt_count = job->prompt_count};
+    oracle_generate(oracle, &ask, seen.counts[place], alone);
+    for (uint32_t i = 0; i < seen.counts[place]; i++)
+        cr_assert_eq(seen.tokens[place][i], alone[i], "request %u, token %u", place, i);
+}
+
+static void try_batch(uint32_t batch_max, uint32_t pages, uint32_t count, uint32_t longest)
+{
+    struct oracle oracle;
+    static int32_t prompt[100];
+    open_engine(batch_max, pages);
+    for (uint32_t i = 0; i < count; i++) {
+        oracle_prompt(i / 3, worker.limits.vocab_count, 100, prompt);
+        fill(i, prompt, 1 + i % 50, longest - i % 20);
+        const struct decode_command command = {.kind = COMMAND_ADMIT, .place = i};
+        engine_port_command(engine.port, &command);
+    }
+    run_until_finished(count);
+    cr_assert_eq(atomic_load(&allocations), 0, "%u allocations in steps",
+                 atomic_load(&allocations));
+    oracle_open(&oracle, model);
+    for (uint32_t i = 0; i < count; i++) {
+        cr_assert_eq(seen.counts[i], longest - i % 20);
+        compare(&oracle, i);
+    }
+    oracle_close(&oracle);
+    close_engine();
+}
+
+Test(decode_engine, a_batch_of_256_is_one_step_and_nothing_is_allocated_in_it)
+{
+    try_batch(256, 2000, REQUESTS, 40);
+    cr_assert_eq(seen.running_most, 256);
+    cr_assert_eq(seen.preempted, 0);
+}
+
+Test(decode_engine, nor_where_pages_run_out)
+{
+    try_batch(64, 60, 60, LONGEST);
+    cr_assert_gt(seen.preempted, 0);
+}
+
+/* ---- several rows of a sequence, and the tail taken back ---- */
+
+/* Logits of the last `wanted` of the sequence's known tokens. */
+static void forward(uint32_t place, uint32_t wanted, float *out)
+{
+    struct decode_request *request = &requests[place];
+    const uint32_t computed = request->engine.computed;
+    const uint32_t rows = request->engine.token_count - computed;
+    const struct forward_sequence sequence = {.tokens = request->job.tokens + computed,
+                                              .count = rows,
+                                              .position = computed,
+                                              .slots = request->slots,
+                                              .logit_rows = wanted};
+    struct pass_rows pass;
+    struct error error;
+    cr_assert_eq(worker_forward(&worker, &sequence, 1, false, NULL, &pass, &error), STATUS_OK, "%s",
+                 error.text);
+    memcpy(out, pass.logits, wanted * pass.vocab_count * sizeof *out);
+    request->engine.computed += rows;
+}
+
+/* A draft of five tokens is computed in one step with logits for each; three are taken back with
+ * their pages, others follow. */
+Test(decode_engine, a_tail_that_is_taken_back_leaves_no_trace)
+{
+    static int32_t prompt[100];
+    open_engine(8, 64);
+    const size_t width = (size_t)model_info(worker.model)->vocab_count;
+    float *drafted = calloc(5 * width, sizeof *drafted), *single = calloc(width, sizeof *single);
+    float *after = calloc(width, sizeof *after);
+    oracle_prompt(5, worker.limits.vocab_count, 100, prompt);
+    fill(0, prompt, 30, 100);
+    fill(1, prompt, 30, 100);
+    decode_batch_add(&engine, 0);
+    decode_batch_add(&engine, 1);
+    cr_assert_gt(decode_batch_admit(&engine), 0);
+    forward(0, 1, after);
+    forward(1, 1, after);
+    const uint32_t free_before = prefix_tree_available(worker.prefixes);
+
+    /* Positions 30 to 34: into the third page. */
+    cr_assert_eq(requests[0].engine.page_count, 3);
+    for (uint32_t i = 0; i < 5; i++)
+        requests[0].job.tokens[requests[0].engine.token_count++] = prompt[40 + i];
+    forward(0, 5, drafted);
+    for (uint32_t i = 0; i < 5; i++) {
+        requests[1].job.tokens[requests[1].engine.token_count++] = prompt[40 + i];
+        forward(1, 1, single);
+        cr_assert_eq(memcmp(single, drafted + i * width, width * sizeof *single), 0,
+                     "row %u of the draft", i);
+    }
+
+    decode_batch_truncate(&engine, 0, 32);
+    requests[0].engine.token_count = 32;
+    cr_assert_eq(requests[0].engine.page_count, 2);
+    cr_assert_eq(prefix_tree_available(worker.prefixes), free_before + 1);
+    for (uint32_t i = 0; i < 4; i++)
+        requests[0].job.tokens[requests[0].engine.token_count++] = prompt[60 + i];
+    cr_assert_gt(decode_batch_admit(&engine), 0);
+    cr_assert_eq(requests[0].engine.page_count, 3, "the page is taken again");
+    forward(0, 1, after);
+
+    /* The same sequence, never drafted. */
+    memcpy(prompt + 30, requests[0].job.tokens + 30, 6 * sizeof *prompt);
+    fill(2, prompt, 36, 100);
+    decode_batch_add(&engine, 2);
+    cr_assert_gt(decode_batch_admit(&engine), 0);
+    forward(2, 1, single);
+    cr_assert_eq(memcmp(single, after, width * sizeof *single), 0);
+    for (uint32_t i = 0; i < 3; i++)
+        cr_assert(decode_batch_remove(&engine, i));
+    free(drafted);
+    free(single);
+    free(after);
+    close_engine();
+}
