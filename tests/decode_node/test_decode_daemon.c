@@ -98,8 +98,6 @@ Test(decode_daemon, many_join_and_leave_and_more_than_the_batch_wait)
         ask.temperature = 1;
         ask.seed = i;
         answers[i] = ask_local(&ask);
-        if (i % 6 == 5)
-            loop_run_once(router.loop, 1);
     }
     for (uint32_t i = 0; i < COUNT; i++)
         fake_router_expect(&router, answers[i], FINISH_LENGTH);
@@ -165,6 +163,61 @@ Test(decode_daemon, ends_of_answers)
     answer = ask_local(&few);
     fake_router_expect(&router, answer, FINISH_LENGTH);
     oracle_compare(&oracle, answer, 8);
+    oracle_close(&oracle);
+    close_all();
+}
+
+static int32_t model_eos(void)
+{
+    struct gguf *file;
+    struct error error;
+    uint32_t id = 0;
+    cr_assert_eq(gguf_open(model, &file, &error), STATUS_OK, "%s", error.text);
+    cr_assert_eq(gguf_get_u32(file, "tokenizer.ggml.eos_token_id", &id, &error), STATUS_OK);
+    gguf_close(file);
+    return (int32_t)id;
+}
+
+/* The model's own end as the very first token, found by trying seeds. */
+Test(decode_daemon, the_end_of_the_model_ends_an_answer_unless_it_is_to_go_on)
+{
+    struct oracle oracle;
+    open_with(NULL);
+    oracle_open(&oracle, model);
+    const int32_t eos = model_eos();
+    struct ask ask = plain(3, 12);
+    int32_t id = -1;
+    ask.temperature = 4;
+    for (ask.seed = 1; ask.seed < 20000 && id != eos; ask.seed++)
+        oracle_generate(&oracle, &ask, 1, &id);
+    cr_assert_eq(id, eos, "no seed gives the end");
+    ask.seed--;
+
+    ask.ignore_eos = false;
+    struct fake_answer *answer = ask_local(&ask);
+    fake_router_expect(&router, answer, FINISH_STOP);
+    cr_assert_eq(answer->token_count, 0);
+    cr_assert_eq(answer->stop_id, eos);
+
+    ask.min_tokens = 12;
+    answer = ask_local(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    for (uint32_t i = 0; i < 12; i++)
+        cr_assert_neq(answer->tokens[i], eos, "token %u is the end", i);
+
+    ask.min_tokens = 0;
+    ask.ignore_eos = true;
+    answer = ask_local(&ask);
+    fake_router_expect(&router, answer, FINISH_LENGTH);
+    oracle_compare(&oracle, answer, 12);
+    cr_assert_eq(answer->tokens[0], eos);
+
+    /* A stop id stays one. */
+    ask.stop_ids = &eos;
+    ask.stop_count = 1;
+    answer = ask_local(&ask);
+    fake_router_expect(&router, answer, FINISH_STOP);
+    cr_assert_eq(answer->token_count, 0);
     oracle_close(&oracle);
     close_all();
 }
@@ -406,6 +459,28 @@ Test(decode_daemon, the_newest_is_preempted_when_pages_run_out_and_its_answer_is
     cr_assert_eq(node->heartbeat.decode.preemptions, 1);
     cr_assert_gt(node->heartbeat.decode.preempted_tokens, 50);
     oracle_close(&oracle);
+    close_all();
+}
+
+static bool one_token_is_here(const void *answer)
+{
+    return ((const struct fake_answer *)answer)->token_count > 0;
+}
+
+/* Every step takes half a second: one sequence is more than the target already, and a second one
+ * waits at the router. */
+Test(decode_daemon, what_would_pass_the_target_is_refused_until_there_is_room)
+{
+    open_with((const char *[]){"--tpot-target-ms", "100", "--enable-fault-injection", "--fault",
+                               "engine-step:1+:delay", NULL});
+    struct ask ask = plain(1, 1000);
+    struct fake_answer *first = ask_local(&ask);
+    fake_router_wait(&router, "first token", one_token_is_here, first);
+    expect_refused(ask_local(&ask), STATUS_BUSY, "the target is 100 ms");
+    fake_router_cancel(first);
+    fake_router_wait(&router, "idle decode node", worker_idle, node);
+    ask = plain(1, 1);
+    fake_router_expect(&router, ask_local(&ask), FINISH_LENGTH);
     close_all();
 }
 

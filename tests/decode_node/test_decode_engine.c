@@ -214,6 +214,25 @@ Test(decode_engine, nor_where_pages_run_out)
     cr_assert_gt(seen.preempted, 0);
 }
 
+/* A target that nothing keeps: one runs at a time, and all come to their end. */
+Test(decode_engine, the_target_lets_one_run)
+{
+    static int32_t prompt[4];
+    open_engine(8, 100);
+    engine.target_us = 1;
+    for (int i = 0; i < 20; i++)
+        step_time_add(&engine.step_time, 10, 1, 1000);
+    oracle_prompt(1, worker.limits.vocab_count, 4, prompt);
+    for (uint32_t i = 0; i < 6; i++) {
+        fill(i, prompt, 2, 30);
+        const struct decode_command command = {.kind = COMMAND_ADMIT, .place = i};
+        engine_port_command(engine.port, &command);
+    }
+    run_until_finished(6);
+    cr_assert_eq(seen.running_most, 1);
+    close_engine();
+}
+
 /* ---- several rows of a sequence, and the tail taken back ---- */
 
 /* Logits of the last `wanted` of the sequence's known tokens. */
