@@ -191,6 +191,9 @@ void decode_choices_release(struct decode_node *node, const struct decode_reques
 
 /* ---- requests, control thread ---- */
 
+/* Those in the batch: as the last step said, less those that have left since. */
+uint32_t decode_node_running(const struct decode_node *node);
+
 /* A RESERVE message: answers RESERVED, taken or refused with the reason. */
 void decode_request_reserve(struct decode_node *node, struct router_ref router,
                             const struct msg_reserve *message);

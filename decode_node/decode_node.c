@@ -53,6 +53,14 @@ static void on_lost(void *arg, struct router_ref router)
     }
 }
 
+uint32_t decode_node_running(const struct decode_node *node)
+{
+    uint32_t active = 0;
+    for (uint32_t i = 0; i < node->table.capacity; i++)
+        active += node->table.used[i] && node->requests[i].control.state == DECODE_ACTIVE;
+    return node->engine_running < active ? node->engine_running : active;
+}
+
 static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
 {
     struct decode_node *node = arg;
@@ -73,7 +81,7 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     node->report.peer_count =
         handoff_receiver_peers(node->receiver, node->report.peers, HANDOFF_REPORT_PEERS_MAX);
     handoff_report_fill(&node->report, heartbeat);
-    heartbeat->running = node->engine_running < active ? node->engine_running : active;
+    heartbeat->running = decode_node_running(node);
     heartbeat->waiting = active - heartbeat->running + reserved;
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);

@@ -168,7 +168,7 @@ static enum status check_pages(const struct decode_node *node, const struct deco
                                struct error *error)
 {
     const uint32_t total = node->worker->limits.pages_total;
-    const uint32_t growing = node->engine_running;
+    const uint32_t growing = decode_node_running(node);
     struct prefix_match match = {0};
     if (!node->worker->options->no_prefix_cache)
         prefix_tree_peek(node->worker->prefixes, 0, request->job.tokens,
@@ -236,8 +236,10 @@ static enum status reserve_prompt(struct decode_node *node, struct decode_reques
     const enum status status =
         leader->local ? reserve_local(node, leader, error)
                       : decode_handoff_reserve(node, leader, lease_ms, ticket_out, error);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         page_pool_free(node->worker->pages, leader->slots, leader->cached_pages);
+        engine_port_poke(node->port);
+    }
     return status;
 }
 

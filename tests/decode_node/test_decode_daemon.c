@@ -490,6 +490,13 @@ Test(decode_daemon, what_can_never_fit_is_refused_at_once)
     cr_assert_eq(node->pages_total, 4);
     struct ask ask = plain(200, 56);
     fake_router_expect(&router, ask_local(&ask), FINISH_LENGTH);
+    /* All pages are there for one again, however the one before it ended. */
+    struct fake_answer *cancelled = ask_local(&ask);
+    fake_router_wait(&router, "first token", one_token_is_here, cancelled);
+    fake_router_cancel(cancelled);
+    fake_router_wait(&router, "idle decode node", worker_idle, node);
+    ask.prompt = prompt + 500;
+    fake_router_expect(&router, ask_local(&ask), FINISH_LENGTH);
     ask = plain(256, 1);
     expect_refused(ask_local(&ask), STATUS_LIMIT, "256 tokens and the context 256");
     close_all();
