@@ -40,7 +40,7 @@ static void run(struct plan *plan, uint32_t index, uint32_t rows, uint32_t pages
 {
     const struct batch_member *member = &plan->snapshot->members[index];
     plan->turns[index] = (struct batch_turn){.fate = BATCH_RUNS, .rows = rows, .pages = pages};
-    plan->pages_free -= pages;
+    plan->pages_free -= pages + (member->pages == 0 ? member->aside : 0);
     plan->running++;
     plan->context += member->known;
     plan->rows += rows;
@@ -50,7 +50,7 @@ static void run(struct plan *plan, uint32_t index, uint32_t rows, uint32_t pages
 static void drop(struct plan *plan, uint32_t index)
 {
     plan->turns[index] = (struct batch_turn){.fate = BATCH_DROPS};
-    plan->pages_free += plan->snapshot->members[index].pages;
+    plan->pages_free += plan->snapshot->members[index].pages + plan->snapshot->members[index].aside;
     plan->dropped = true;
 }
 
@@ -126,7 +126,7 @@ static void plan_joins(struct plan *plan)
         }
         const uint32_t pages =
             batch_admission_pages(member->known, s->page_tokens, member->pages_end);
-        blocked = blocked || pages + pages_to_grow(plan) > plan->pages_free;
+        blocked = blocked || pages + member->aside + pages_to_grow(plan) > plan->pages_free;
         if (!blocked)
             run(plan, i, rows, pages);
     }

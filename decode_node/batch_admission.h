@@ -28,6 +28,8 @@ struct batch_member {
     uint32_t computed;  /* of these in the pages, below known */
     uint32_t pages;     /* it holds */
     uint32_t pages_end; /* it may ever need */
+    uint32_t aside; /* set aside beside its pages, for choices that begin behind its prompt: given
+                     * back and had again with them */
 };
 
 struct batch_snapshot {

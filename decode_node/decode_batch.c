@@ -110,6 +110,7 @@ static void snapshot_member(struct decode_engine *engine, uint32_t place, uint32
         .computed = request->engine.computed,
         .pages = request->engine.page_count,
         .pages_end = request->pages_end,
+        .aside = decode_choices_aside(engine, request),
     };
 }
 
@@ -137,10 +138,13 @@ static uint32_t plan(struct decode_engine *engine)
 /* Gives pages back; a runner is preempted and waits, where those stand that came when it did. */
 static void drop(struct decode_engine *engine, uint32_t place)
 {
-    engine->lost_tokens += engine->requests[place].engine.computed;
+    struct decode_request *request = &engine->requests[place];
+    engine->lost_tokens += request->engine.computed;
     engine->preempted++;
     decode_batch_keep(engine, place);
     decode_batch_truncate(engine, place, 0);
+    page_pool_unreserve(engine->worker->pages, request->engine.unborn_aside);
+    request->engine.unborn_aside = 0;
     if (list_remove(engine->running, &engine->running_count, place))
         list_insert(engine, engine->waiting, &engine->waiting_count, place);
 }
@@ -164,6 +168,7 @@ static uint32_t pages_to_take(struct decode_engine *engine, uint32_t count)
             const uint32_t left = request->engine.token_count - request->engine.computed;
             turn->pages -= request->engine.page_count;
             turn->rows = left < turn->rows ? left : turn->rows;
+            pages += engine->members[i].aside;
         }
         pages += turn->pages;
     }
@@ -189,6 +194,8 @@ static bool carry_out(struct decode_engine *engine, uint32_t runners, uint32_t c
             decode_batch_truncate(engine, place, 0);
         if (!there)
             continue;
+        if (engine->members[i].pages == 0)
+            engine->requests[place].engine.unborn_aside = engine->members[i].aside;
         take_pages(engine, place, engine->turns[i].pages);
         engine->requests[place].engine.rows = engine->turns[i].rows;
         if (i >= runners)

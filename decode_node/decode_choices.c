@@ -24,11 +24,24 @@ void decode_choice_fork(struct page_pool *pages, uint32_t page_tokens,
 
 /* ---- engine thread ---- */
 
-static void end_unborn(struct decode_engine *engine, uint32_t place,
+static void end_unborn(struct decode_engine *engine, struct decode_request *leader, uint32_t place,
                        const struct decode_event *event)
 {
-    page_pool_unreserve(engine->worker->pages, engine->requests[place].pages_aside);
+    const uint32_t aside = engine->requests[place].pages_aside;
+    if (leader->engine.unborn_aside > 0) {
+        page_pool_unreserve(engine->worker->pages, aside);
+        leader->engine.unborn_aside -= aside;
+    }
     engine_port_event(engine->port, event);
+}
+
+uint32_t decode_choices_aside(const struct decode_engine *engine,
+                              const struct decode_request *leader)
+{
+    uint32_t pages = 0;
+    for (uint32_t i = 0; i < leader->engine.unborn_count; i++)
+        pages += engine->requests[leader->engine.unborn[i]].pages_aside;
+    return pages;
 }
 
 static bool drop_from(struct decode_engine *engine, const uint32_t *list, uint32_t count,
@@ -41,7 +54,7 @@ static bool drop_from(struct decode_engine *engine, const uint32_t *list, uint32
                 continue;
             leader->engine.unborn[k] = leader->engine.unborn[--leader->engine.unborn_count];
             const struct decode_event event = {.kind = EVENT_DROPPED, .place = place};
-            end_unborn(engine, place, &event);
+            end_unborn(engine, leader, place, &event);
             return true;
         }
     }
@@ -61,7 +74,7 @@ void decode_choices_fail(struct decode_engine *engine, uint32_t leader, enum sta
     for (uint32_t i = 0; i < request->engine.unborn_count; i++) {
         struct decode_event event = {.kind = EVENT_FAILED, .place = request->engine.unborn[i]};
         error_set(&event.failed, status, "%s", text);
-        end_unborn(engine, event.place, &event);
+        end_unborn(engine, request, event.place, &event);
     }
     request->engine.unborn_count = 0;
 }

@@ -166,6 +166,7 @@ static void begin_choices(struct decode_engine *engine, struct decode_request *l
         request->engine.first_step_us = leader->engine.first_step_us;
         decode_choice_fork(engine->worker->pages, engine->worker->limits.page_tokens, leader,
                            request);
+        leader->engine.unborn_aside -= request->pages_aside;
         if (pick(engine, place, rows, row))
             decode_batch_add(engine, place);
     }

@@ -60,6 +60,7 @@ struct decode_request {
         uint32_t page_count;   /* of slots, those it holds */
         uint32_t rows;         /* in this step */
         uint32_t unborn_count; /* of a leader: choices that wait for it to read the prompt */
+        uint32_t unborn_aside; /* pages set aside for them; none while it is preempted */
         uint32_t unborn[JOB_CHOICES_MAX]; /* their places */
         uint64_t first_step_ns, first_step_us, last_token_ns;
     } engine;
@@ -176,6 +177,9 @@ void decode_batch_truncate(struct decode_engine *engine, uint32_t place, uint32_
  * ones, copies the one that is not full and takes what was set aside for it. Whoever owns both. */
 void decode_choice_fork(struct page_pool *pages, uint32_t page_tokens,
                         const struct decode_request *from, struct decode_request *to);
+/* Pages for the choices that wait for a leader. */
+uint32_t decode_choices_aside(const struct decode_engine *engine,
+                              const struct decode_request *leader);
 /* Engine thread: a sequence that is not in the batch yet, because its leader still reads the
  * prompt, is given up. False when there is no such one. */
 bool decode_choice_drop(struct decode_engine *engine, uint32_t place);

@@ -196,8 +196,7 @@ static void end_requests(struct decode_node *node)
                                "the decode node stops");
             decode_request_let_go(node, request);
         }
-        for (uint32_t k = 0; k < request->engine.unborn_count; k++)
-            page_pool_unreserve(pages, node->requests[request->engine.unborn[k]].pages_aside);
+        page_pool_unreserve(pages, request->engine.unborn_aside);
         page_pool_free(pages, request->slots, request->engine.page_count);
     }
 }

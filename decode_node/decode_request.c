@@ -288,6 +288,7 @@ static void admit_local(struct decode_node *node, struct decode_request *leader)
         member->control.ready_ns = loop_now_ns(node->worker->loop);
         member->engine.token_count = member->job.given_count;
         leader->engine.unborn[leader->engine.unborn_count++] = leader->members[i];
+        leader->engine.unborn_aside += member->pages_aside;
     }
     decode_request_admit(node, leader);
 }

@@ -106,6 +106,36 @@ Test(batch_admission, rows_of_the_table)
     }
 }
 
+/* Choices that wait for a prompt to be read have pages set aside, which come and go with its own.
+ */
+Test(batch_admission, what_is_set_aside_for_choices_goes_with_the_prompt)
+{
+    const struct short_member from[] = {{65, 64, 1}, {100, 0, 3}};
+    struct batch_member members[2];
+    struct batch_turn out[2];
+    fill(from, 2, members);
+    members[0].pages_end = 9;
+    members[1].aside = 4;
+    struct batch_snapshot s = {.members = members,
+                               .running_count = 2,
+                               .batch_max = 4,
+                               .chunk_tokens = CHUNK,
+                               .page_tokens = PAGE};
+    batch_admission_plan(&s, out);
+    cr_assert_eq(out[1].fate, BATCH_DROPS);
+    /* It comes back with three pages, four aside, and one left for the runner. */
+    members[0] = (struct batch_member){.known = 66, .computed = 65, .pages = 2, .pages_end = 9};
+    members[1].pages = 0;
+    s.running_count = s.waiting_count = 1;
+    s.pages_free = 7;
+    batch_admission_plan(&s, out);
+    cr_assert_eq(out[1].fate, BATCH_WAITS);
+    s.pages_free = 8;
+    batch_admission_plan(&s, out);
+    cr_assert_eq(out[1].fate, BATCH_RUNS);
+    cr_assert_eq(out[1].pages, 3, "those aside are not taken");
+}
+
 /* The expected time of a step decides who joins, but not whether anybody does. */
 Test(batch_admission, the_target_holds_joins_back)
 {

@@ -10,7 +10,7 @@
 #include "decode_node/decode_internal.h"
 #include "tests/worker/oracle.h"
 
-enum { REQUESTS = 300, PAGE = 16, CONTEXT = 256, LONGEST = 150 };
+enum { REQUESTS = 300, PAGE = 16, CONTEXT = 256, LONG_CONTEXT = 704, LONGEST = 150 };
 
 /* ---- the allocator, watched ---- */
 
@@ -98,7 +98,7 @@ static void on_events(void *arg)
     engine_port_poke(engine.port);
 }
 
-static void open_engine(uint32_t batch_max, uint32_t pages)
+static void open_engine(uint32_t batch_max, uint32_t pages, uint32_t context, uint32_t chunk)
 {
     struct error error;
     control = pthread_self();
@@ -110,8 +110,8 @@ static void open_engine(uint32_t batch_max, uint32_t pages)
         .kv_dtype = KV_BF16,
         .kv_memory = {.bytes = pages * 3 * kv_page_bytes(KV_BF16, PAGE, 2, 32)},
         .page_tokens = PAGE,
-        .context_tokens = CONTEXT,
-        .chunk_tokens = 64,
+        .context_tokens = context,
+        .chunk_tokens = chunk,
         .max_requests = REQUESTS,
     };
     const struct worker_batch batch = {.rows = batch_max + options.chunk_tokens,
@@ -122,11 +122,11 @@ static void open_engine(uint32_t batch_max, uint32_t pages)
                  STATUS_OK, "%s", error.text);
     page_pool_poison(worker.pages, true);
     requests = calloc(REQUESTS, sizeof *requests);
-    token_memory = calloc(REQUESTS * CONTEXT, sizeof *token_memory);
-    slot_memory = calloc(REQUESTS * CONTEXT / PAGE, sizeof *slot_memory);
+    token_memory = calloc(REQUESTS * LONG_CONTEXT, sizeof *token_memory);
+    slot_memory = calloc(REQUESTS * LONG_CONTEXT / PAGE, sizeof *slot_memory);
     for (size_t i = 0; i < REQUESTS; i++) {
-        requests[i].job.tokens = token_memory + i * CONTEXT;
-        requests[i].slots = slot_memory + i * CONTEXT / PAGE;
+        requests[i].job.tokens = token_memory + i * LONG_CONTEXT;
+        requests[i].slots = slot_memory + i * LONG_CONTEXT / PAGE;
     }
     memset(&seen, 0, sizeof seen);
     decode_engine_create(&engine, &worker, requests, batch_max, on_events, NULL);
@@ -182,7 +182,7 @@ static void try_batch(uint32_t batch_max, uint32_t pages, uint32_t count, uint32
 {
     struct oracle oracle;
     static int32_t prompt[100];
-    open_engine(batch_max, pages);
+    open_engine(batch_max, pages, CONTEXT, 64);
     for (uint32_t i = 0; i < count; i++) {
         oracle_prompt(i / 3, worker.limits.vocab_count, 100, prompt);
         fill(i, prompt, 1 + i % 50, longest - i % 20);
@@ -218,7 +218,7 @@ Test(decode_engine, nor_where_pages_run_out)
 Test(decode_engine, the_target_lets_one_run)
 {
     static int32_t prompt[4];
-    open_engine(8, 100);
+    open_engine(8, 100, CONTEXT, 64);
     engine.target_us = 1;
     for (int i = 0; i < 20; i++)
         step_time_add(&engine.step_time, 10, 1, 1000);
@@ -230,6 +230,40 @@ Test(decode_engine, the_target_lets_one_run)
     }
     run_until_finished(6);
     cr_assert_eq(seen.running_most, 1);
+    close_engine();
+}
+
+/* A prompt with two more choices behind it is preempted while it is read, by an older sequence that
+ * grows: what is set aside for the choices goes and comes back with its pages. */
+Test(decode_engine, choices_survive_the_preemption_of_their_prompt)
+{
+    enum { OLD, LEADER, SECOND, THIRD, COUNT, PROMPT = 640 };
+    struct oracle oracle;
+    static int32_t prompt[PROMPT];
+    open_engine(8, 46, LONG_CONTEXT, PAGE);
+    oracle_prompt(3, worker.limits.vocab_count, PROMPT, prompt);
+    fill(OLD, prompt + 100, 16, 120);
+    for (uint32_t place = LEADER; place < COUNT; place++)
+        fill(place, prompt, PROMPT, 30);
+    for (uint32_t place = SECOND; place < COUNT; place++) {
+        struct decode_request *leader = &requests[LEADER];
+        requests[place].pages_first =
+            batch_admission_pages(PROMPT, PAGE, requests[place].pages_end);
+        requests[place].pages_aside = requests[place].pages_first - PROMPT / PAGE;
+        leader->engine.unborn[leader->engine.unborn_count++] = place;
+    }
+    for (uint32_t place = OLD; place <= LEADER; place++) {
+        const struct decode_command command = {.kind = COMMAND_ADMIT, .place = place};
+        engine_port_command(engine.port, &command);
+    }
+    run_until_finished(COUNT);
+    cr_assert_eq(seen.preempted, 1);
+    oracle_open(&oracle, model);
+    for (uint32_t place = OLD; place < COUNT; place++) {
+        cr_assert_eq(seen.counts[place], place == OLD ? 120 : 30);
+        compare(&oracle, place);
+    }
+    oracle_close(&oracle);
     close_engine();
 }
 
@@ -259,7 +293,7 @@ static void forward(uint32_t place, uint32_t wanted, float *out)
 Test(decode_engine, a_tail_that_is_taken_back_leaves_no_trace)
 {
     static int32_t prompt[100];
-    open_engine(8, 64);
+    open_engine(8, 64, CONTEXT, 64);
     const size_t width = (size_t)model_info(worker.model)->vocab_count;
     float *drafted = calloc(5 * width, sizeof *drafted), *single = calloc(width, sizeof *single);
     float *after = calloc(width, sizeof *after);
