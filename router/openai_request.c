@@ -16,7 +16,6 @@ static const struct {
     enum neutral neutral;
     double min, max; /* of numbers: another value is wrong, not merely unsupported */
 } unsupported_fields[] = {
-    {"n", NEUTRAL_ONE, 1, 128},
     {"best_of", NEUTRAL_ONE, 1, 128},
     {"echo", NEUTRAL_FALSE, 0, 0},
     {"suffix", NEUTRAL_EMPTY, 0, 0},
@@ -233,6 +232,20 @@ static enum status read_lengths(const struct json *body, const struct openai_rul
     return field_bool(body, "skip_special_tokens", &out->skip_special, error);
 }
 
+static enum status read_choices(const struct json *body, struct openai_request *out,
+                                struct openai_error *error)
+{
+    int64_t choices = 1;
+    TRY(field_int(body, "n", 1, OPENAI_CHOICES_MAX, &choices, error));
+    if (choices > 1 && out->sampling.temperature < OPENAI_GREEDY_BELOW)
+        return openai_error_set(error, 400, "n", NULL,
+                                "`n` is %" PRId64 ", but with a `temperature` of 0 all answers are "
+                                "the same.",
+                                choices);
+    out->choices = (uint32_t)choices;
+    return STATUS_OK;
+}
+
 static enum status read_body(const struct json *body, const struct openai_rules *rules,
                              struct openai_request *out, struct openai_error *error)
 {
@@ -244,6 +257,7 @@ static enum status read_body(const struct json *body, const struct openai_rules 
     TRY(read_model(body, rules, error));
     TRY(check_unsupported(body, error));
     TRY(openai_sampling_read(body, rules->text, &out->sampling, error));
+    TRY(read_choices(body, out, error));
     TRY(read_stops(body, out, error));
     TRY(field_ids(body, "stop_token_ids", OPENAI_STOP_IDS_MAX, text_info(rules->text)->vocab_count,
                   &out->stop_ids, error));

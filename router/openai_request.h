@@ -15,13 +15,22 @@
 
 enum openai_endpoint { OPENAI_COMPLETIONS, OPENAI_CHAT };
 
-enum { OPENAI_STOP_IDS_MAX = 128, OPENAI_TOP_LOGPROBS_MAX = 20, OPENAI_MESSAGES_MAX = 4096 };
+/* Below it sampling is greedy (model/sampler.h). */
+#define OPENAI_GREEDY_BELOW 1e-5f
+
+enum {
+    OPENAI_CHOICES_MAX = 16,
+    OPENAI_STOP_IDS_MAX = 128,
+    OPENAI_TOP_LOGPROBS_MAX = 20,
+    OPENAI_MESSAGES_MAX = 4096
+};
 
 struct openai_request {
     enum openai_endpoint endpoint;
     struct token_list prompt;
     uint32_t max_tokens, min_tokens; /* max_tokens fits behind the prompt */
     struct openai_sampling sampling;
+    uint32_t choices; /* 1 to OPENAI_CHOICES_MAX */
     bool ignore_eos;
     struct token_list stop_ids;
     struct stop_set stops;

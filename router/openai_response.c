@@ -220,8 +220,32 @@ static void put_head(struct json_writer *writer, const struct openai_head *head,
     json_put_text(writer, head->model);
 }
 
-void openai_body_write(const struct openai_head *head, const struct answer *answer,
-                       const struct openai_end *end, const struct openai_usage *usage,
+static void put_whole_choice(struct json_writer *writer, const struct openai_head *head,
+                             const struct openai_choice *choice, uint32_t index)
+{
+    const struct answer *answer = choice->answer;
+    json_open_object(writer);
+    json_key(writer, "index");
+    json_put_u64(writer, index);
+    if (head->endpoint == OPENAI_CHAT) {
+        json_key(writer, "message");
+        json_open_object(writer);
+        json_key(writer, "role");
+        json_put_text(writer, "assistant");
+        json_key(writer, "content");
+        json_put_string(writer, answer->out.data, answer->out.size);
+        json_close_object(writer);
+    } else {
+        json_key(writer, "text");
+        json_put_string(writer, answer->out.data, answer->out.size);
+    }
+    put_logprobs(writer, head, answer);
+    put_end(writer, &choice->end);
+    json_close_object(writer);
+}
+
+void openai_body_write(const struct openai_head *head, const struct openai_choice *choices,
+                       uint32_t count, const struct openai_usage *usage,
                        const struct openai_timings *timings, struct buffer *out)
 {
     struct json_writer writer;
@@ -230,24 +254,8 @@ void openai_body_write(const struct openai_head *head, const struct answer *answ
     put_head(&writer, head, "chat.completion");
     json_key(&writer, "choices");
     json_open_array(&writer);
-    json_open_object(&writer);
-    json_key(&writer, "index");
-    json_put_int(&writer, 0);
-    if (head->endpoint == OPENAI_CHAT) {
-        json_key(&writer, "message");
-        json_open_object(&writer);
-        json_key(&writer, "role");
-        json_put_text(&writer, "assistant");
-        json_key(&writer, "content");
-        json_put_string(&writer, answer->out.data, answer->out.size);
-        json_close_object(&writer);
-    } else {
-        json_key(&writer, "text");
-        json_put_string(&writer, answer->out.data, answer->out.size);
-    }
-    put_logprobs(&writer, head, answer);
-    put_end(&writer, end);
-    json_close_object(&writer);
+    for (uint32_t i = 0; i < count; i++)
+        put_whole_choice(&writer, head, &choices[i], i);
     json_close_array(&writer);
     put_usage(&writer, usage);
     if (timings)
@@ -261,7 +269,7 @@ static void put_choice(struct json_writer *writer, const struct openai_head *hea
     const struct answer *answer = chunk->answer;
     json_open_object(writer);
     json_key(writer, "index");
-    json_put_int(writer, 0);
+    json_put_u64(writer, chunk->index);
     if (head->endpoint == OPENAI_CHAT) {
         json_key(writer, "delta");
         json_open_object(writer);

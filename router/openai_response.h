@@ -35,13 +35,19 @@ struct openai_end {
     int32_t stop_id; /* the stop id that was met and is not an EOS, or -1 */
 };
 
-/* The whole answer, from what `answer` holds. timings may be NULL. */
-void openai_body_write(const struct openai_head *head, const struct answer *answer,
-                       const struct openai_end *end, const struct openai_usage *usage,
+/* One choice of a whole answer, from what `answer` holds. */
+struct openai_choice {
+    const struct answer *answer;
+    struct openai_end end;
+};
+/* choices: [count], numbered in this order. timings may be NULL. */
+void openai_body_write(const struct openai_head *head, const struct openai_choice *choices,
+                       uint32_t count, const struct openai_usage *usage,
                        const struct openai_timings *timings, struct buffer *out);
 
 enum openai_usage_mode { OPENAI_USAGE_ABSENT, OPENAI_USAGE_NULL, OPENAI_USAGE_GIVEN };
 struct openai_chunk {
+    uint32_t index;              /* of the choice */
     bool role;                   /* chat: says who speaks */
     const struct answer *answer; /* its text and ready tokens; NULL for none */
     struct openai_end end;

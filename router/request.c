@@ -27,7 +27,7 @@ void request_failure_set(struct request_failure *failure, int http_status, const
 void request_init(struct request *request, uint64_t id, const struct request_limits *limits,
                   uint64_t now_ns)
 {
-    *request = (struct request){.id = id, .limits = limits, .stop_id = -1};
+    *request = (struct request){.id = id, .limits = limits, .choice_count = 1};
     request->placement.prefill = request->placement.decode = -1;
     request->times.accepted_ns = now_ns;
     request->total_deadline_ns = now_ns + (uint64_t)limits->total_ms * NS_PER_MS;
@@ -35,8 +35,10 @@ void request_init(struct request *request, uint64_t id, const struct request_lim
 
 void request_free(struct request *request)
 {
-    request_held_free(request->held);
-    request->held = NULL;
+    for (uint32_t i = 0; i < REQUEST_CHOICES_MAX; i++) {
+        request_held_free(request->choices[i].held);
+        request->choices[i].held = NULL;
+    }
 }
 
 uint64_t request_deadline_ns(const struct request *request)
@@ -69,6 +71,7 @@ static void drop_prefill(struct request *request, bool cancel, struct request_ac
         struct request_action *action = act(actions, ACTION_CANCEL);
         action->worker = request->prefill;
         action->attempt = request->attempt;
+        action->choice = REQUEST_ALL_CHOICES;
     }
     request->prefill_dispatched = false;
     if (request->prefill_charged)
@@ -82,6 +85,7 @@ static void drop_decode(struct request *request, bool cancel, struct request_act
         struct request_action *action = act(actions, ACTION_CANCEL);
         action->worker = request->decode;
         action->attempt = request->attempt;
+        action->choice = REQUEST_ALL_CHOICES;
     }
     request->decode_dispatched = false;
     if (request->decode_charged)
@@ -110,10 +114,8 @@ static void fail(struct request *request, const struct request_failure *failure,
 }
 
 /* All tokens are out. The timings may still be on their way. */
-static void complete(struct request *request, enum request_finish finish, uint64_t now_ns,
-                     struct request_actions *actions)
+static void complete(struct request *request, uint64_t now_ns, struct request_actions *actions)
 {
-    request->finish = finish;
     request->times.last_ns = now_ns;
     bool missing = false;
     for (int role = 0; role < 2; role++)
@@ -128,12 +130,30 @@ static void complete(struct request *request, enum request_finish finish, uint64
     enter(request, REQUEST_REPORTING, now_ns + (uint64_t)request->limits->report_ms * NS_PER_MS);
 }
 
+/* True when it was the last one; the caller completes the request then. */
+static bool end_choice(struct request *request, uint32_t index, enum request_finish finish,
+                       int32_t stop_id, struct request_actions *actions)
+{
+    struct request_choice *choice = &request->choices[index];
+    CHECK(choice->finish == REQUEST_FINISH_NONE && request->open_count > 0);
+    choice->finish = finish;
+    choice->stop_id = stop_id;
+    if (--request->open_count == 0)
+        return true;
+    act(actions, ACTION_CHOICE_END)->choice = index;
+    return false;
+}
+
 static void on_encoded(struct request *request, const struct request_event *event, uint64_t now_ns,
                        struct request_actions *actions)
 {
     CHECK(request->prompt_tokens > 0 && request->max_tokens > 0);
+    CHECK(request->choice_count > 0 && request->choice_count <= REQUEST_CHOICES_MAX);
     request->times.encoded_ns = now_ns;
-    request->next_position = request->prompt_tokens;
+    request->open_count = request->choice_count;
+    for (uint32_t i = 0; i < request->choice_count; i++)
+        request->choices[i] =
+            (struct request_choice){.next_position = request->prompt_tokens, .stop_id = -1};
     enter(request, REQUEST_QUEUED, 0);
     act(actions, ACTION_PLACE);
 }
@@ -204,54 +224,72 @@ static void on_refused(struct request *request, const struct request_event *even
     enter(request, REQUEST_QUEUED, 0);
 }
 
-/* Tokens whose turn it is; the worker's finish code ends the request after them. */
+/* What is new of a step, from position `from` on. */
+static struct msg_step step_from(const struct msg_step *step, uint32_t from)
+{
+    const uint32_t skip = from - step->first_position;
+    struct msg_step fresh = *step;
+    fresh.first_position += skip;
+    fresh.tokens.items += skip;
+    fresh.tokens.count -= skip;
+    if (step->logprobs.count > 0) {
+        fresh.logprobs.items += skip;
+        fresh.logprobs.count -= skip;
+        fresh.top_ids.items += (size_t)skip * step->top_count;
+        fresh.top_ids.count -= skip * step->top_count;
+        fresh.top_logprobs.items += (size_t)skip * step->top_count;
+        fresh.top_logprobs.count -= skip * step->top_count;
+    }
+    return fresh;
+}
+
+static void note_first(struct request *request, uint64_t now_ns, struct request_actions *actions)
+{
+    if (request->times.first_ns == 0)
+        request->times.first_ns = now_ns;
+    enter(request, REQUEST_DECODING, 0);
+    /* Prefill's charge is its work, and that is done. The node goes on delivering pages, so it must
+     * still hear of a cancel. */
+    if (request->prefill_charged)
+        act(actions, ACTION_RELEASE_PREFILL)->worker = request->prefill;
+    request->prefill_charged = false;
+}
+
+/* The last choice has ended: who has nothing left to do? */
+static void settle_workers(struct request *request, const struct msg_step *step, bool from_prefill)
+{
+    request->prefill_dispatched = false; /* for the decode node runs the answer */
+    if (!from_prefill)
+        request->decode_dispatched = false;
+    else if (step->finish != FINISH_NONE)
+        request->report_due[1] = false; /* nothing is left for the decode node to report */
+}
+
+/* Tokens whose turn it is; the worker's finish code ends the choice after them. */
 static void accept(struct request *request, const struct msg_step *step, bool from_prefill,
                    uint64_t now_ns, struct request_actions *actions)
 {
-    const uint32_t skip = request->next_position - step->first_position;
-    if (step->tokens.count > skip) {
-        struct msg_step fresh = *step;
-        fresh.first_position += skip;
-        fresh.tokens.items += skip;
-        fresh.tokens.count -= skip;
-        if (step->logprobs.count > 0) {
-            fresh.logprobs.items += skip;
-            fresh.logprobs.count -= skip;
-            fresh.top_ids.items += (size_t)skip * step->top_count;
-            fresh.top_ids.count -= skip * step->top_count;
-            fresh.top_logprobs.items += (size_t)skip * step->top_count;
-            fresh.top_logprobs.count -= skip * step->top_count;
-        }
-        request->next_position += fresh.tokens.count;
+    struct request_choice *choice = &request->choices[step->choice];
+    if (step->tokens.count > choice->next_position - step->first_position) {
+        const struct msg_step fresh = step_from(step, choice->next_position);
+        choice->next_position += fresh.tokens.count;
         act(actions, ACTION_DELIVER)->step = fresh;
     }
     if (from_prefill && step->first_position == request->prompt_tokens)
         request->cached_tokens = step->cached_tokens;
-    if (request->state == REQUEST_PREFILLING) {
-        if (request->times.first_ns == 0)
-            request->times.first_ns = now_ns;
-        enter(request, REQUEST_DECODING, 0);
-        /* Prefill's charge is its work, and that is done. The node goes on delivering pages, so it
-         * must still hear of a cancel. */
-        if (request->prefill_charged)
-            act(actions, ACTION_RELEASE_PREFILL)->worker = request->prefill;
-        request->prefill_charged = false;
-    }
-    if (step->finish == FINISH_NONE && request->decode == 0 && from_prefill) {
-        request->prefill_dispatched = false; /* one token was asked for, and this was it */
-        complete(request, REQUEST_FINISH_LENGTH, now_ns, actions);
-    } else if (step->finish != FINISH_NONE) {
-        request->stop_id = step->finish == FINISH_STOP ? step->stop_id : -1;
-        if (from_prefill) {
-            request->prefill_dispatched = false;
-            request->report_due[1] = false; /* nothing is left for the decode node to report */
-        } else {
-            /* It runs the answer, so the hand-off is over too. */
-            request->decode_dispatched = false;
-            request->prefill_dispatched = false;
-        }
-        complete(request, step->finish == FINISH_STOP ? REQUEST_FINISH_STOP : REQUEST_FINISH_LENGTH,
-                 now_ns, actions);
+    if (request->state == REQUEST_PREFILLING)
+        note_first(request, now_ns, actions);
+    enum request_finish finish = step->finish == FINISH_STOP     ? REQUEST_FINISH_STOP
+                                 : step->finish == FINISH_LENGTH ? REQUEST_FINISH_LENGTH
+                                                                 : REQUEST_FINISH_NONE;
+    if (finish == REQUEST_FINISH_NONE && request->decode == 0 && from_prefill)
+        finish = REQUEST_FINISH_LENGTH; /* one token was asked for, and this was it */
+    if (finish == REQUEST_FINISH_NONE)
+        return;
+    const int32_t stop_id = finish == REQUEST_FINISH_STOP ? step->stop_id : -1;
+    if (end_choice(request, step->choice, finish, stop_id, actions)) {
+        settle_workers(request, step, from_prefill);
+        complete(request, now_ns, actions);
     }
 }
 
@@ -265,8 +303,8 @@ static bool step_is_sound(const struct request *request, const struct msg_step *
                                   : step->logprobs.count == count &&
                                         step->top_ids.count == count * step->top_count &&
                                         step->top_logprobs.count == count * step->top_count;
-    return step->first_position >= request->prompt_tokens && end <= last &&
-           step->finish <= FINISH_LENGTH && logprobs_fit;
+    return step->choice < request->choice_count && step->first_position >= request->prompt_tokens &&
+           end <= last && step->finish <= FINISH_LENGTH && logprobs_fit;
 }
 
 static void on_tokens(struct request *request, const struct request_event *event, uint64_t now_ns,
@@ -286,19 +324,22 @@ static void on_tokens(struct request *request, const struct request_event *event
         fail(request, &failure, now_ns, actions);
         return;
     }
-    if (step->first_position > request->next_position) {
+    struct request_choice *choice = &request->choices[step->choice];
+    if (choice->finish != REQUEST_FINISH_NONE)
+        return; /* it met a stop string, or comes once more after another placement */
+    if (step->first_position > choice->next_position) {
         request->overtaken += step->tokens.count;
-        if (!request_held_add(&request->held, step)) {
+        if (!request_held_add(&choice->held, step)) {
             struct request_failure failure;
             request_failure_set(&failure, 500, "worker_fault",
                                 "A worker ran ahead to position %u while position %u was still "
                                 "missing.",
-                                step->first_position, request->next_position);
+                                step->first_position, choice->next_position);
             fail(request, &failure, now_ns, actions);
         }
         return;
     }
-    const uint32_t skip = request->next_position - step->first_position;
+    const uint32_t skip = choice->next_position - step->first_position;
     request->duplicates += skip < step->tokens.count ? skip : step->tokens.count;
     /* A step that ends before the next position says nothing new, not even that it finished. */
     if (skip > step->tokens.count || (skip == step->tokens.count && step->finish == FINISH_NONE))
@@ -306,9 +347,11 @@ static void on_tokens(struct request *request, const struct request_event *event
     accept(request, step, event->worker == request->prefill && event->worker != request->decode,
            now_ns, actions);
     struct msg_step held;
-    if (request->state == REQUEST_DECODING &&
-        request_held_view(request->held, request->next_position, &held))
+    if (request->state == REQUEST_DECODING && choice->finish == REQUEST_FINISH_NONE &&
+        request_held_view(choice->held, choice->next_position, &held)) {
+        held.choice = step->choice;
         accept(request, &held, false, now_ns, actions);
+    }
 }
 
 static void on_report(struct request *request, const struct request_event *event, uint64_t now_ns,
@@ -369,16 +412,28 @@ static void on_drop(struct request *request, const struct request_event *event, 
 static void on_stopped(struct request *request, const struct request_event *event, uint64_t now_ns,
                        struct request_actions *actions)
 {
+    struct request_choice *choice = &request->choices[event->choice];
+    if (choice->finish != REQUEST_FINISH_NONE) {
+        choice->finish = REQUEST_FINISH_STOP_STRING; /* the step that met it also ended it */
+        return;
+    }
     /* The decode node is cut short and owes no report of a whole answer. */
     request->report_due[1] = false;
-    complete(request, REQUEST_FINISH_STOP_STRING, now_ns, actions);
+    if (end_choice(request, event->choice, REQUEST_FINISH_STOP_STRING, -1, actions)) {
+        complete(request, now_ns, actions);
+    } else if (request->decode_dispatched) {
+        struct request_action *action = act(actions, ACTION_CANCEL);
+        action->worker = request->decode;
+        action->attempt = request->attempt;
+        action->choice = event->choice;
+    }
 }
 
 /* A stop string that ends in the very step that also ended the answer. */
 static void on_stopped_late(struct request *request, const struct request_event *event,
                             uint64_t now_ns, struct request_actions *actions)
 {
-    request->finish = REQUEST_FINISH_STOP_STRING;
+    request->choices[event->choice].finish = REQUEST_FINISH_STOP_STRING;
 }
 
 static void on_deadline(struct request *request, const struct request_event *event, uint64_t now_ns,

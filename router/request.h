@@ -64,6 +64,7 @@ struct request_event {
     worker_handle prefill, decode;
     const struct msg_step *step;
     const struct msg_report *report;
+    uint32_t choice;        /* STOPPED: which one */
     bool local;             /* RESERVED: the decode node reads what it lacks of the prompt itself */
     uint32_t cached_tokens; /* RESERVED: what it does not lack */
     const struct request_failure *failure;
@@ -73,23 +74,26 @@ enum request_action_kind {
     ACTION_PLACE,           /* choose workers, or say WAIT or FAILED */
     ACTION_RESERVE,         /* send RESERVE to request->decode; local when there is no prefill */
     ACTION_PREFILL,         /* send PREFILL to request->prefill; no hand-off without a decode */
-    ACTION_CANCEL,          /* send CANCEL to .worker */
+    ACTION_CANCEL,          /* send CANCEL of .choice to .worker */
     ACTION_RELEASE_PREFILL, /* give back request->placement.prefill_charge at .worker */
     ACTION_RELEASE_DECODE,
-    ACTION_DELIVER, /* .step holds the next tokens, in order, each once */
-    ACTION_FINISH,  /* the answer is complete: request->finish */
-    ACTION_FAIL,    /* tell the client request->failure */
-    ACTION_DROP,    /* close the client's connection without a word */
+    ACTION_DELIVER,    /* .step holds the next tokens of a choice, in order, each once */
+    ACTION_CHOICE_END, /* .choice is complete and others are not */
+    ACTION_FINISH,     /* every choice is complete */
+    ACTION_FAIL,       /* tell the client request->failure */
+    ACTION_DROP,       /* close the client's connection without a word */
 };
 
 struct request_action {
     enum request_action_kind kind;
     worker_handle worker;
     uint32_t attempt; /* CANCEL: which one */
+    uint32_t choice;  /* CANCEL, CHOICE_END; REQUEST_ALL_CHOICES */
     struct msg_step step;
 };
 
-enum { REQUEST_ACTIONS_MAX = 12 };
+enum { REQUEST_ACTIONS_MAX = 12, REQUEST_CHOICES_MAX = 16 };
+#define REQUEST_ALL_CHOICES UINT32_MAX
 struct request_actions {
     struct request_action items[REQUEST_ACTIONS_MAX];
     uint32_t count;
@@ -111,6 +115,14 @@ enum request_finish {
 /* Tokens that came before their turn, one run without gaps. */
 struct request_held;
 
+/* One answer of several to the same prompt. */
+struct request_choice {
+    uint32_t next_position; /* of the next token to deliver */
+    struct request_held *held;
+    enum request_finish finish; /* NONE: it goes on */
+    int32_t stop_id;            /* the id that ended it, -1 for none */
+};
+
 /* Times of the walk, 0 where it did not get to. */
 struct request_times {
     uint64_t accepted_ns, encoded_ns, placed_ns, reserved_ns, first_ns, last_ns, ended_ns;
@@ -122,6 +134,7 @@ struct request {
     enum request_state state;
     uint32_t attempt;
     uint32_t prompt_tokens, max_tokens;
+    uint32_t choice_count; /* set before ENCODED; 1 until then */
     bool reports_wanted;
 
     struct placement placement;
@@ -130,13 +143,11 @@ struct request {
     bool prefill_dispatched, decode_dispatched; /* it has the job and must be told to cancel */
 
     bool placed_again;      /* once, after pages were damaged on their way */
-    uint32_t next_position; /* of the next token to deliver */
     uint32_t cached_tokens; /* of the prompt: in the pages of the node that reads it already */
-    struct request_held *held;
+    struct request_choice choices[REQUEST_CHOICES_MAX]; /* [choice_count] */
+    uint32_t open_count;                                /* of them, those that go on */
     uint32_t duplicates, overtaken; /* tokens dropped as known already; tokens held for a while */
 
-    enum request_finish finish;
-    int32_t stop_id; /* the id that ended it, -1 for none */
     struct request_failure failure;
     struct msg_report reports[2]; /* prefill's, decode's */
     bool report_seen[2], report_due[2];

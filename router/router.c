@@ -22,12 +22,11 @@ enum {
 
 /* ---- messages of workers ---- */
 
-/* The session a message is for; counts it as late when that is over or another attempt. A session
- * has one choice, number 0. */
+/* The session a message is for; counts it as late when that is over or another attempt. */
 static struct session *find(struct router *router, uint64_t id, uint32_t attempt, uint32_t choice)
 {
     struct session *session = session_find(router, id);
-    if (session && session->request.attempt == attempt && choice == 0)
+    if (session && session->request.attempt == attempt && choice < session->request.choice_count)
         return session;
     metrics_add(router->metrics, METRIC_MESSAGES_LATE, 1);
     return NULL;
@@ -131,7 +130,7 @@ static void on_report(struct router *router, worker_handle worker, const struct 
         }
     }
     struct session *session = session_find(router, report->request);
-    if (!session || session->request.attempt != report->attempt || report->choice != 0)
+    if (!session || session->request.attempt != report->attempt)
         return;
     const struct request_event event = {.kind = EVENT_REPORT, .worker = worker, .report = report};
     session_feed(session, &event);

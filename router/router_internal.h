@@ -14,6 +14,13 @@
 #include "router/router_metrics.h"
 #include "router/text_pool.h"
 
+/* One of the answers to it. */
+struct session_choice {
+    struct answer answer;
+    bool role_sent, closed; /* of a stream */
+    uint64_t last_token_ns;
+};
+
 /* A client's request from its acceptance to its end. `request` decides, the session does. */
 struct session {
     struct router *router;
@@ -35,9 +42,9 @@ struct session {
     bool job_out; /* the text thread has it: it must not be freed */
 
     struct openai_head head;
-    struct answer answer;
-    bool has_answer, stream_begun, role_sent;
-    uint64_t last_token_ns;
+    struct session_choice *choices; /* [choice_count] */
+    uint32_t choice_count;          /* 0: the request is not parsed yet */
+    bool stream_begun, token_seen;
     int http_status; /* said to the client; 0 for none yet */
     const char *outcome;
 
@@ -99,6 +106,10 @@ struct session *session_find(const struct router *router, uint64_t id);
 /* Streams or gathers; true when a stop string was met or the client takes too little (*slow_out).
  */
 bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out);
+/* One choice has all its tokens, others have not: a stream tells its end at once. */
+void session_end_choice(struct session *session, uint32_t index);
+/* Tokens of all choices together. */
+uint32_t session_token_count(const struct session *session);
 void session_finish(struct session *session);
 void session_fail(struct session *session);
 

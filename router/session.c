@@ -35,7 +35,7 @@ static void put_journal(struct session *session)
         .state = request_state_name(request->state),
         .prompt_tokens = request->prompt_tokens,
         .max_tokens = request->max_tokens,
-        .output_tokens = session->has_answer ? session->answer.token_count : 0,
+        .output_tokens = session_token_count(session),
         .outcome = session->outcome,
         .http_status = session->http_status,
     };
@@ -71,8 +71,9 @@ static void measure_end(struct session *session)
     if (times->reserved_ns > 0)
         metrics_observe(metrics, METRIC_QUEUE_TIME,
                         (double)(times->reserved_ns - times->accepted_ns) / NS_PER_S);
-    const uint32_t tokens = session->has_answer ? session->answer.token_count : 0;
-    if (tokens > 1 && times->last_ns > times->first_ns)
+    const uint32_t tokens = session_token_count(session);
+    /* The end of several answers says nothing of the pace of one. */
+    if (session->choice_count == 1 && tokens > 1 && times->last_ns > times->first_ns)
         metrics_observe(metrics, METRIC_TPOT,
                         (double)(times->last_ns - times->first_ns) / NS_PER_S / (tokens - 1));
 }
@@ -99,6 +100,7 @@ static void fill_job(struct session *session, struct msg_job *job)
         .max_tokens = parsed->max_tokens,
         .min_tokens = parsed->min_tokens,
         .ignore_eos = parsed->ignore_eos,
+        .choices = parsed->choices,
         .stop_ids = {parsed->stop_ids.ids, (uint32_t)parsed->stop_ids.count},
     };
     openai_sampling_tell(&parsed->sampling, &job->sampling);
@@ -147,9 +149,14 @@ static enum status send_prefill(struct session *session, const struct msg_reserv
 
 static void send_cancel(struct session *session, const struct request_action *action)
 {
-    const struct msg_cancel cancel = {.request = session->request.id, .attempt = action->attempt};
+    const bool all = action->choice == REQUEST_ALL_CHOICES;
+    const uint32_t count = all ? session->request.choice_count : 1;
+    struct msg_cancel cancel = {.request = session->request.id,
+                                .attempt = action->attempt,
+                                .choice = all ? 0 : action->choice};
     /* A worker that can not be told is lost, and forgets the request by itself. */
-    fleet_send(session->router->fleet, action->worker, MESSAGE_ID_CANCEL, &cancel);
+    for (uint32_t i = 0; i < count; i++, cancel.choice++)
+        fleet_send(session->router->fleet, action->worker, MESSAGE_ID_CANCEL, &cancel);
 }
 
 /* ---- actions ---- */
@@ -179,6 +186,27 @@ static void follow_with(struct follow_up *next, enum request_event_kind kind)
         return;
     next->set = true;
     next->event = (struct request_event){.kind = kind};
+}
+
+static void follow_with_stop(struct follow_up *next, uint32_t choice)
+{
+    if (next->set)
+        return;
+    follow_with(next, EVENT_STOPPED);
+    next->event.choice = choice;
+}
+
+/* By the end of the first choice. */
+static void measure_finish(struct session *session)
+{
+    const bool matched = session->choices[0].answer.match.matched >= 0;
+    const enum request_finish finish =
+        matched ? REQUEST_FINISH_STOP_STRING : session->request.choices[0].finish;
+    measure_outcome(session,
+                    matched                           ? METRIC_FINISH_STOP_STRING
+                    : finish == REQUEST_FINISH_LENGTH ? METRIC_FINISH_LENGTH
+                                                      : METRIC_FINISH_STOP,
+                    request_finish_name(finish));
 }
 
 /* In the order of arrival, also when it comes back. */
@@ -222,6 +250,15 @@ static void count_placement(struct router *router, enum placement_reason reason)
     metrics_add(router->metrics, rows[reason], 1);
 }
 
+/* Placement knows of one answer; each of the others is as many tokens again for a decode node. */
+static uint64_t charge_of_others(const struct session *session)
+{
+    const struct request *request = &session->request;
+    const uint32_t answer = request->max_tokens < PLACEMENT_ANSWER_TOKENS ? request->max_tokens
+                                                                          : PLACEMENT_ANSWER_TOKENS;
+    return (uint64_t)(request->choice_count - 1) * answer;
+}
+
 /* Tries to find workers; what is before this request in the queue goes first. */
 static void place(struct session *session, struct follow_up *next)
 {
@@ -257,6 +294,8 @@ static void place(struct session *session, struct follow_up *next)
         if (from_queue)
             router->probe = session;
         fleet_charge(router->fleet, prefill, next->placement.prefill_charge);
+        if (decode != 0)
+            next->placement.decode_charge += charge_of_others(session);
         fleet_charge(router->fleet, decode, next->placement.decode_charge);
         next->set = true;
         next->event = (struct request_event){.kind = EVENT_PLACED,
@@ -297,21 +336,18 @@ static void perform(struct session *session, const struct request_action *action
         break;
     case ACTION_DELIVER:
         if (session_deliver(session, &action->step, &slow))
-            follow_with(next, EVENT_STOPPED);
+            follow_with_stop(next, action->step.choice);
         else if (slow)
             follow_with(next, EVENT_SLOW_READER);
         if (slow)
             metrics_add(router->metrics, METRIC_SLOW_READERS, 1);
         break;
+    case ACTION_CHOICE_END:
+        session_end_choice(session, action->choice);
+        break;
     case ACTION_FINISH:
         session_finish(session);
-        measure_outcome(session,
-                        session->answer.match.matched >= 0         ? METRIC_FINISH_STOP_STRING
-                        : request->finish == REQUEST_FINISH_LENGTH ? METRIC_FINISH_LENGTH
-                                                                   : METRIC_FINISH_STOP,
-                        request_finish_name(session->answer.match.matched >= 0
-                                                ? REQUEST_FINISH_STOP_STRING
-                                                : request->finish));
+        measure_finish(session);
         break;
     case ACTION_FAIL:
         measure_outcome(session, METRIC_FINISH_ERROR, "failed");
@@ -341,8 +377,9 @@ static void session_free(struct session *session)
     router->session_count--;
     loop_timer_destroy(session->timer);
     request_free(&session->request);
-    if (session->has_answer)
-        answer_free(&session->answer);
+    for (uint32_t i = 0; i < session->choice_count; i++)
+        answer_free(&session->choices[i].answer);
+    free(session->choices);
     if (session->parse_status == STATUS_OK)
         openai_request_free(&session->parsed);
     buffer_free(&session->body);
@@ -475,6 +512,16 @@ static void run_job(struct text_job *job)
     buffer_free(&session->body);
 }
 
+static void make_choices(struct session *session)
+{
+    const uint32_t count = session->parsed.choices;
+    session->choices = calloc(count, sizeof *session->choices);
+    CHECK(session->choices != NULL);
+    session->choice_count = session->request.choice_count = count;
+    for (uint32_t i = 0; i < count; i++)
+        answer_init(&session->choices[i].answer, session->router->text, &session->parsed);
+}
+
 static void job_done(struct text_job *job)
 {
     struct session *session =
@@ -491,8 +538,7 @@ static void job_done(struct text_job *job)
         session->request.prompt_tokens = (uint32_t)session->parsed.prompt.count;
         session->request.max_tokens = session->parsed.max_tokens;
         session->request.reports_wanted = session->parsed.timings;
-        answer_init(&session->answer, session->router->text, &session->parsed);
-        session->has_answer = true;
+        make_choices(session);
     } else {
         request_failure_set(&failure, session->parse_error.http_status, session->parse_error.code,
                             "%s", session->parse_error.message);

@@ -16,12 +16,20 @@ static double ms_between(uint64_t from_ns, uint64_t to_ns)
     return from_ns == 0 || to_ns < from_ns ? -1.0 : (double)(to_ns - from_ns) / NS_PER_MS;
 }
 
+uint32_t session_token_count(const struct session *session)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < session->choice_count; i++)
+        count += session->choices[i].answer.token_count;
+    return count;
+}
+
 static struct openai_usage usage_of(const struct session *session)
 {
     const struct request *request = &session->request;
     struct openai_usage usage = {
         .prompt_tokens = request->prompt_tokens,
-        .completion_tokens = session->has_answer ? session->answer.token_count : 0,
+        .completion_tokens = session_token_count(session),
     };
     usage.cached_tokens = request->cached_tokens;
     if (usage.cached_tokens > usage.prompt_tokens)
@@ -55,20 +63,20 @@ static struct openai_timings timings_of(const struct session *session)
     return timings;
 }
 
-static struct openai_end end_of(const struct session *session)
+static struct openai_end end_of(const struct session *session, uint32_t index)
 {
-    const struct request *request = &session->request;
-    struct openai_end end = {.finish_reason = request_finish_name(request->finish), .stop_id = -1};
-    const int matched = session->answer.match.matched;
+    const struct request_choice *choice = &session->request.choices[index];
+    struct openai_end end = {.finish_reason = request_finish_name(choice->finish), .stop_id = -1};
+    const int matched = session->choices[index].answer.match.matched;
     if (matched >= 0) {
         end.finish_reason = request_finish_name(REQUEST_FINISH_STOP_STRING);
         end.stop_string = session->parsed.stops.strings[matched];
         end.stop_bytes = session->parsed.stops.bytes[matched];
-    } else if (request->finish == REQUEST_FINISH_STOP) {
+    } else if (choice->finish == REQUEST_FINISH_STOP) {
         /* An end-of-text id is no reason worth telling; an id the client chose is. */
         for (size_t i = 0; i < session->parsed.stop_ids.count; i++) {
-            if (session->parsed.stop_ids.ids[i] == request->stop_id)
-                end.stop_id = request->stop_id;
+            if (session->parsed.stop_ids.ids[i] == choice->stop_id)
+                end.stop_id = choice->stop_id;
         }
     }
     return end;
@@ -81,9 +89,9 @@ static void add_chunk(struct session *session, const struct openai_chunk *chunk,
     sse_close(out);
 }
 
-static struct openai_chunk chunk_of(const struct session *session)
+static struct openai_chunk chunk_of(const struct session *session, uint32_t index)
 {
-    struct openai_chunk chunk = {.end = {.stop_id = -1}};
+    struct openai_chunk chunk = {.index = index, .end = {.stop_id = -1}};
     if (session->parsed.continuous_usage) {
         chunk.usage_mode = OPENAI_USAGE_GIVEN;
         chunk.usage = usage_of(session);
@@ -94,20 +102,21 @@ static struct openai_chunk chunk_of(const struct session *session)
 }
 
 /* What the answer has ready, as one chunk. */
-static void add_text_chunk(struct session *session, struct buffer *out)
+static void add_text_chunk(struct session *session, uint32_t index, struct buffer *out)
 {
-    if (session->endpoint == OPENAI_CHAT && !session->role_sent) {
-        struct openai_chunk role = chunk_of(session);
+    struct session_choice *choice = &session->choices[index];
+    if (session->endpoint == OPENAI_CHAT && !choice->role_sent) {
+        struct openai_chunk role = chunk_of(session, index);
         role.role = true;
         add_chunk(session, &role, out);
-        session->role_sent = true;
+        choice->role_sent = true;
     }
-    if (session->answer.out.size == 0)
+    if (choice->answer.out.size == 0)
         return;
-    struct openai_chunk chunk = chunk_of(session);
-    chunk.answer = &session->answer;
+    struct openai_chunk chunk = chunk_of(session, index);
+    chunk.answer = &choice->answer;
     add_chunk(session, &chunk, out);
-    answer_take(&session->answer);
+    answer_take(&choice->answer);
 }
 
 static void begin_stream(struct session *session)
@@ -120,44 +129,47 @@ static void begin_stream(struct session *session)
 }
 
 /* One token of a step, wherever its log-probabilities lie. */
-static bool push_token(struct session *session, const struct msg_step *step, uint32_t index)
+static bool push_token(struct session_choice *choice, const struct msg_step *step, uint32_t index)
 {
     const bool logprobs = step->logprobs.count > 0;
     const size_t top = (size_t)index * step->top_count;
-    return answer_push(&session->answer, step->tokens.items[index],
+    return answer_push(&choice->answer, step->tokens.items[index],
                        logprobs ? step->logprobs.items[index] : 0, logprobs ? step->top_count : 0,
                        logprobs ? step->top_ids.items + top : NULL,
                        logprobs ? step->top_logprobs.items + top : NULL);
 }
 
-static void measure_token(struct session *session, bool first_of_step)
+static void measure_token(struct session *session, struct session_choice *choice,
+                          bool first_of_step)
 {
     struct metrics *metrics = session->router->metrics;
     metrics_add(metrics, METRIC_OUTPUT_TOKENS, 1);
     if (!first_of_step)
         return; /* tokens that came together have no gap */
     const uint64_t now = now_ns(session);
-    if (session->last_token_ns == 0)
+    if (!session->token_seen)
         metrics_observe(metrics, METRIC_TTFT,
                         (double)(now - session->request.times.accepted_ns) / NS_PER_S);
-    else
-        metrics_observe(metrics, METRIC_ITL, (double)(now - session->last_token_ns) / NS_PER_S);
-    session->last_token_ns = now;
+    else if (choice->last_token_ns != 0)
+        metrics_observe(metrics, METRIC_ITL, (double)(now - choice->last_token_ns) / NS_PER_S);
+    session->token_seen = true;
+    choice->last_token_ns = now;
 }
 
 bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out)
 {
+    struct session_choice *choice = &session->choices[step->choice];
     *slow_out = false;
-    if (session->answer.match.matched >= 0)
+    if (choice->answer.match.matched >= 0)
         return true;
     struct buffer *out = &session->router->scratch;
     buffer_clear(out);
     bool stopped = false;
     for (uint32_t i = 0; i < step->tokens.count && !stopped; i++) {
-        measure_token(session, i == 0);
-        stopped = push_token(session, step, i);
+        measure_token(session, choice, i == 0);
+        stopped = push_token(choice, step, i);
         if (session->parsed.stream)
-            add_text_chunk(session, out);
+            add_text_chunk(session, step->choice, out);
     }
     if (!session->parsed.stream)
         return stopped;
@@ -168,19 +180,44 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
     return stopped;
 }
 
+/* The rest of a choice's text and the chunk that says why it ends. */
+static void close_choice(struct session *session, uint32_t index,
+                         const struct openai_timings *timings, struct buffer *out)
+{
+    struct session_choice *choice = &session->choices[index];
+    if (choice->closed)
+        return;
+    choice->closed = true;
+    if (choice->answer.match.matched < 0)
+        answer_finish(&choice->answer);
+    add_text_chunk(session, index, out);
+    struct openai_chunk last = chunk_of(session, index);
+    /* Log-probabilities of tokens that gave no text of their own. */
+    last.answer = choice->answer.ready_count > 0 ? &choice->answer : NULL;
+    last.end = end_of(session, index);
+    last.timings = timings;
+    add_chunk(session, &last, out);
+}
+
+void session_end_choice(struct session *session, uint32_t index)
+{
+    struct buffer *out = &session->router->scratch;
+    if (!session->parsed.stream)
+        return;
+    buffer_clear(out);
+    begin_stream(session);
+    close_choice(session, index, NULL, out);
+    http_stream_send(session->exchange, out->data, out->size);
+}
+
 static void finish_stream(struct session *session, const struct openai_timings *timings)
 {
     struct buffer *out = &session->router->scratch;
+    const bool usage = session->parsed.include_usage;
     buffer_clear(out);
     begin_stream(session);
-    add_text_chunk(session, out);
-    const bool usage = session->parsed.include_usage;
-    struct openai_chunk last = chunk_of(session);
-    /* Log-probabilities of tokens that gave no text of their own. */
-    last.answer = session->answer.ready_count > 0 ? &session->answer : NULL;
-    last.end = end_of(session);
-    last.timings = usage ? NULL : timings;
-    add_chunk(session, &last, out);
+    for (uint32_t i = 0; i < session->choice_count; i++)
+        close_choice(session, i, usage ? NULL : timings, out);
     if (usage) {
         const struct openai_chunk closing = {.without_choices = true,
                                              .usage_mode = OPENAI_USAGE_GIVEN,
@@ -193,22 +230,30 @@ static void finish_stream(struct session *session, const struct openai_timings *
     http_stream_end(session->exchange, false);
 }
 
+static void finish_body(struct session *session, const struct openai_timings *timings)
+{
+    struct openai_choice choices[REQUEST_CHOICES_MAX];
+    struct buffer *out = &session->router->scratch;
+    buffer_clear(out);
+    for (uint32_t i = 0; i < session->choice_count; i++) {
+        struct answer *answer = &session->choices[i].answer;
+        if (answer->match.matched < 0)
+            answer_finish(answer);
+        choices[i] = (struct openai_choice){.answer = answer, .end = end_of(session, i)};
+    }
+    const struct openai_usage usage = usage_of(session);
+    openai_body_write(&session->head, choices, session->choice_count, &usage, timings, out);
+    http_reply_json(session->exchange, 200, out->data, out->size);
+}
+
 void session_finish(struct session *session)
 {
-    if (session->answer.match.matched < 0)
-        answer_finish(&session->answer);
     const struct openai_timings timings = timings_of(session);
     const struct openai_timings *wanted = session->parsed.timings ? &timings : NULL;
-    if (session->parsed.stream) {
+    if (session->parsed.stream)
         finish_stream(session, wanted);
-    } else {
-        struct buffer *out = &session->router->scratch;
-        buffer_clear(out);
-        const struct openai_end end = end_of(session);
-        const struct openai_usage usage = usage_of(session);
-        openai_body_write(&session->head, &session->answer, &end, &usage, wanted, out);
-        http_reply_json(session->exchange, 200, out->data, out->size);
-    }
+    else
+        finish_body(session, wanted);
     session->http_status = 200;
     session->exchange = NULL;
 }

@@ -4,7 +4,7 @@ import json
 import unittest
 
 from cluster import Cluster
-from processes import BATON, run
+from processes import BATON, run, wait_for
 
 PROMPT = "The aaa runner"
 
@@ -98,6 +98,76 @@ class SamplingCases:
         self.assertEqual(first, again)
         self.assertNotEqual(first, other)
         self.assertNotEqual(self.choice(**hot)["text"], self.choice(**hot)["text"])
+
+    def choices(self, n, **fields):
+        answer = self.client.complete(PROMPT, n=n, **fields)
+        self.assertEqual(answer.status, 200, answer.body)
+        body = answer.json()
+        self.assertEqual([choice["index"] for choice in body["choices"]], list(range(n)))
+        return body
+
+    def test_several_choices(self):
+        hot = {"temperature": 1.2, "seed": 5, "max_tokens": 30, "ignore_eos": True, "logprobs": 1}
+        body = self.choices(8, **hot)
+        texts = [choice["text"] for choice in body["choices"]]
+        self.assertEqual(len(set(texts)), 8)
+        self.assertEqual(body["usage"]["prompt_tokens"], len(self.ids_of(PROMPT)))
+        self.assertEqual(body["usage"]["completion_tokens"], 8 * 30)
+        for choice in body["choices"]:
+            self.assertEqual(len(choice["logprobs"]["tokens"]), 30)
+            self.assertEqual(choice["finish_reason"], "length")
+        # The first ones are the same however many there are.
+        self.assertEqual([choice["text"] for choice in self.choices(3, **hot)["choices"]],
+                         texts[:3])
+        self.assertEqual(self.choice(**{**hot, "max_tokens": 30})["text"], texts[0])
+
+    def test_choices_end_each_for_itself(self):
+        hot = {"temperature": 1.3, "seed": 3, "max_tokens": 40, "ignore_eos": True}
+        whole = [choice["text"] for choice in self.choices(5, **hot)["choices"]]
+        stop = whole[2][3:5]
+        for choice, text in zip(self.choices(5, **hot, stop=[stop])["choices"], whole):
+            at = text.find(stop)
+            self.assertEqual(choice["text"], text if at < 0 else text[:at])
+            self.assertEqual(choice["finish_reason"], "length" if at < 0 else "stop")
+            self.assertEqual(choice["stop_reason"], None if at < 0 else stop)
+
+    def test_streamed_choices(self):
+        for stop in (None, ["e"]):
+            with self.subTest(stop=stop):
+                fields = {"temperature": 1.2, "seed": 5, "max_tokens": 30, "ignore_eos": True,
+                          "stop": stop, "n": 4}
+                body = self.client.chat("x", **fields).json()
+                texts, ends = [""] * 4, [[] for _ in range(4)]
+                events = self.client.chat_stream("x", **fields,
+                                                 stream_options={"include_usage": True})
+                chunks = list(events)
+                self.assertTrue(events.done)
+                for chunk in chunks:
+                    for choice in chunk["choices"]:
+                        self.assertEqual(ends[choice["index"]], [], "text behind an end")
+                        texts[choice["index"]] += choice["delta"].get("content") or ""
+                        if choice["finish_reason"]:
+                            ends[choice["index"]].append(choice["finish_reason"])
+                for choice, text, end in zip(body["choices"], texts, ends):
+                    self.assertEqual(text, choice["message"]["content"])
+                    self.assertEqual(end, [choice["finish_reason"]])
+                self.assertEqual(chunks[-1]["usage"]["completion_tokens"],
+                                 body["usage"]["completion_tokens"])
+                self.assertEqual(chunks[-1]["usage"]["prompt_tokens"],
+                                 body["usage"]["prompt_tokens"])
+
+    def test_one_token_choices(self):
+        body = self.choices(6, temperature=1.5, seed=1, max_tokens=1, ignore_eos=True)
+        self.assertEqual(body["usage"]["completion_tokens"], 6)
+
+    def test_a_client_that_leaves_takes_all_choices_along(self):
+        events = self.client.complete_stream(PROMPT, n=6, temperature=1, max_tokens=1800,
+                                             ignore_eos=True)
+        next(iter(events))
+        events.close()
+        wait_for(lambda: all(worker["running"] + worker["waiting"] == 0 and
+                             worker["pages_free"] == worker["pages_total"]
+                             for worker in self.cluster.workers()), "idle workers")
 
 
 class Apart(SamplingCases, unittest.TestCase):

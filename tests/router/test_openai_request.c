@@ -113,7 +113,9 @@ static const struct bad bads[] = {
     {OPENAI_CHAT, CHAT("\"stream_options\":{\"include_usage\":true}"), "stream_options",
      "only allowed when `stream`"},
     {OPENAI_CHAT, CHAT("\"stream\":true,\"stream_options\":3"), "stream_options", "is 3"},
-    {OPENAI_CHAT, CHAT("\"n\":2"), "n", "not supported yet"},
+    {OPENAI_CHAT, CHAT("\"n\":17"), "n", "from 1 to 16, but is 17"},
+    {OPENAI_CHAT, CHAT("\"n\":1.5"), "n", "1.5"},
+    {OPENAI_CHAT, CHAT("\"n\":2,\"temperature\":0"), "n", "all answers are the same"},
     {OPENAI_CHAT, CHAT("\"n\":0"), "n", "is 0"},
     {OPENAI_COMPLETIONS, TEXT("\"best_of\":3"), "best_of", "not supported yet"},
     {OPENAI_COMPLETIONS, TEXT("\"echo\":true"), "echo", "not supported yet"},
@@ -197,6 +199,7 @@ Test(openai_request, defaults)
     cr_expect_eq(request.prompt.count, 1);
     cr_expect_eq(request.prompt.ids[0], TINY_HELLO);
     cr_expect_eq(request.max_tokens, 16);
+    cr_expect_eq(request.choices, 1);
     cr_expect_float_eq(request.sampling.temperature, 1, 0);
     cr_expect_float_eq(request.sampling.top_p, 1, 0);
     cr_expect_eq(request.sampling.top_k, 0);
@@ -213,6 +216,7 @@ Test(openai_request, accepts)
         CHAT("\"model\":null,\"temperature\":null,\"stop\":null,\"max_tokens\":null,\"n\":null,"
              "\"logprobs\":null,\"stream_options\":null,\"response_format\":null,\"tools\":null"),
         CHAT("\"unknown\":{\"a\":[1]},\"user\":\"u\",\"store\":false,\"metadata\":{}"),
+        CHAT("\"n\":16"),
         CHAT("\"n\":1,\"presence_penalty\":0,\"frequency_penalty\":0.0,\"logit_bias\":{},"
              "\"tools\":[],\"tool_choice\":\"none\",\"response_format\":{\"type\":\"text\"},"
              "\"repetition_penalty\":1.0"),

@@ -58,6 +58,9 @@ static void sum_up(struct play *play)
                 play->text[at] = (char)action->step.tokens.items[k];
             }
             break;
+        case ACTION_CHOICE_END:
+            cr_assert_fail("there is one choice only");
+            break;
         case ACTION_FINISH:
             play->finishes++;
             break;
@@ -161,6 +164,93 @@ static void expect_ended(struct play *play)
     request_free(&play->request);
 }
 
+/* One token of one of several choices; what it leads to is in play->actions. */
+static void choice_token(struct play *play, worker_handle worker, uint32_t choice, uint32_t offset,
+                         enum finish_code finish)
+{
+    const int32_t id = 'a';
+    const struct msg_step step = {.choice = choice,
+                                  .first_position = PROMPT + offset,
+                                  .tokens = {&id, finish == FINISH_STOP ? 0 : 1},
+                                  .finish = finish,
+                                  .stop_id = 99};
+    const struct request_event event = {.kind = EVENT_TOKENS, .worker = worker, .step = &step};
+    request_handle(&play->request, &event, play->now_ns, &play->actions);
+}
+
+/* The actions are exactly these; the numbers are of choices. */
+struct expected_action {
+    enum request_action_kind kind;
+    uint32_t choice;
+};
+static void expect_actions(const struct play *play, const struct expected_action *expected,
+                           uint32_t count)
+{
+    cr_assert_eq(play->actions.count, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct request_action *action = &play->actions.items[i];
+        cr_assert_eq(action->kind, expected[i].kind, "action %u is %d", i, (int)action->kind);
+        const uint32_t choice =
+            action->kind == ACTION_DELIVER ? action->step.choice : action->choice;
+        cr_assert_eq(choice, expected[i].choice, "action %u is of choice %u", i, choice);
+    }
+}
+
+Test(request, choices_end_one_by_one)
+{
+    struct play play;
+    begin(&play);
+    play.request.choice_count = 4;
+    encoded(&play);
+    placed(&play, PREFILL_NODE, DECODE_NODE);
+    reserved(&play);
+    choice_token(&play, PREFILL_NODE, 0, 0, FINISH_NONE);
+    expect_actions(&play,
+                   (struct expected_action[]){{ACTION_DELIVER, 0}, {ACTION_RELEASE_PREFILL, 0}}, 2);
+    play.prefill_charges = 0;
+    /* The first token of this one was an end. */
+    choice_token(&play, PREFILL_NODE, 1, 0, FINISH_STOP);
+    expect_actions(&play, (struct expected_action[]){{ACTION_CHOICE_END, 1}}, 1);
+    /* The decode node is ahead for one choice; the others do not wait. */
+    choice_token(&play, DECODE_NODE, 3, 1, FINISH_NONE);
+    cr_assert_eq(play.actions.count, 0);
+    choice_token(&play, PREFILL_NODE, 2, 0, FINISH_NONE);
+    expect_actions(&play, (struct expected_action[]){{ACTION_DELIVER, 2}}, 1);
+    choice_token(&play, PREFILL_NODE, 3, 0, FINISH_NONE);
+    expect_actions(&play, (struct expected_action[]){{ACTION_DELIVER, 3}, {ACTION_DELIVER, 3}}, 2);
+    /* One meets a stop string: the node is told of that one, and what still comes is nothing. */
+    const struct request_event stopped = {.kind = EVENT_STOPPED, .choice = 2};
+    request_handle(&play.request, &stopped, play.now_ns, &play.actions);
+    expect_actions(&play, (struct expected_action[]){{ACTION_CHOICE_END, 2}, {ACTION_CANCEL, 2}},
+                   2);
+    choice_token(&play, DECODE_NODE, 2, 1, FINISH_LENGTH);
+    cr_assert_eq(play.actions.count, 0);
+    choice_token(&play, DECODE_NODE, 0, 1, FINISH_LENGTH);
+    expect_actions(&play, (struct expected_action[]){{ACTION_DELIVER, 0}, {ACTION_CHOICE_END, 0}},
+                   2);
+    choice_token(&play, DECODE_NODE, 3, 2, FINISH_LENGTH);
+    expect_actions(&play,
+                   (struct expected_action[]){
+                       {ACTION_DELIVER, 3}, {ACTION_RELEASE_DECODE, 0}, {ACTION_FINISH, 0}},
+                   3);
+    cr_expect_eq(play.request.choices[1].finish, REQUEST_FINISH_STOP);
+    cr_expect_eq(play.request.choices[2].finish, REQUEST_FINISH_STOP_STRING);
+    cr_expect_eq(play.request.choices[3].finish, REQUEST_FINISH_LENGTH);
+    play.decode_charges = 0;
+    play.finishes = 1;
+    expect_ended(&play);
+}
+
+Test(request, a_choice_that_nobody_asked_for_is_a_fault)
+{
+    struct play play;
+    reach(&play, REQUEST_DECODING);
+    choice_token(&play, DECODE_NODE, 1, 1, FINISH_NONE);
+    sum_up(&play);
+    cr_expect_eq(play.failures, 1);
+    expect_ended(&play);
+}
+
 Test(request, the_walk)
 {
     struct play play;
@@ -174,8 +264,8 @@ Test(request, the_walk)
     tokens(&play, DECODE_NODE, 2, "cd", FINISH_NONE);
     tokens(&play, DECODE_NODE, 4, "", FINISH_STOP);
     cr_expect_str_eq(play.text, "abcd");
-    cr_expect_eq(play.request.finish, REQUEST_FINISH_STOP);
-    cr_expect_eq(play.request.stop_id, 99);
+    cr_expect_eq(play.request.choices[0].finish, REQUEST_FINISH_STOP);
+    cr_expect_eq(play.request.choices[0].stop_id, 99);
     cr_expect_eq(play.finishes, 1);
     cr_expect_eq(play.cancels_prefill + play.cancels_decode, 0);
     expect_ended(&play);
@@ -550,7 +640,7 @@ Test(request, stop_string_cancels_both)
     struct play play;
     reach(&play, REQUEST_DECODING);
     simple(&play, EVENT_STOPPED, 0);
-    cr_expect_eq(play.request.finish, REQUEST_FINISH_STOP_STRING);
+    cr_expect_eq(play.request.choices[0].finish, REQUEST_FINISH_STOP_STRING);
     cr_expect_eq(play.cancels_decode, 1);
     cr_expect_eq(play.finishes, 1);
     expect_ended(&play);
