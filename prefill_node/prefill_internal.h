@@ -50,7 +50,7 @@ struct prefill_request {
 
     struct {
         uint32_t position;        /* tokens computed, or cached */
-        uint64_t due_us;          /* of one that has started; see chunk_plan.h */
+        uint64_t due_us;          /* as it was last planned; see chunk_plan.h */
         bool has_pages;           /* it has started; read by control once engine_has is false */
         bool waited, waited_idle; /* for pages, and control was told so; see EVENT_WAITS */
     } engine;

@@ -10,6 +10,7 @@ enum { NO_SALT = 0 };
 
 void prefill_queue_push(struct prefill_engine *engine, uint32_t place)
 {
+    engine->requests[place].engine.due_us = UINT64_MAX;
     engine->over[engine->queue_count] = false;
     engine->queue[engine->queue_count++] = place;
 }
@@ -104,7 +105,6 @@ static bool start(struct prefill_engine *engine, uint32_t index)
 {
     const uint32_t place = engine->queue[index];
     struct prefill_request *request = &engine->requests[place];
-    const struct chunk_candidate *planned = &engine->candidates[index];
     const struct beginning beginning = beginning_of(engine, request);
     if (beginning.owner != PREFIX_NOBODY)
         return false;
@@ -113,19 +113,29 @@ static bool start(struct prefill_engine *engine, uint32_t index)
         prefix_tree_claim(engine->worker->prefixes, NO_SALT, request->job.tokens,
                           request->job.given_count, request->slots, place);
     request->engine.position = beginning.position;
-    request->engine.due_us = planned->due_us;
     request->engine.has_pages = true;
     const struct prefill_event event = {
         .kind = EVENT_STARTED, .place = place, .cached_tokens = beginning.position};
     engine_port_event(engine->port, &event);
-    return beginning.position == planned->position;
+    return beginning.position == engine->candidates[index].position;
 }
 
 /* ---- the plan ---- */
 
+/* A due time only becomes earlier, when more of the prompt is known or the engine turns out to be
+ * faster: whatever arrives after the first one comes behind. */
+static uint64_t due_us(const struct prefill_engine *engine, const struct prefill_request *request,
+                       uint32_t position)
+{
+    const uint64_t now_us =
+        chunk_plan_due_us(request->arrival_ns / NS_PER_US, engine->ttft_target_ms,
+                          request->job.given_count - position, rate_per_s(&engine->rate));
+    return now_us < request->engine.due_us ? now_us : request->engine.due_us;
+}
+
 static void fill_candidate(struct prefill_engine *engine, uint32_t index)
 {
-    const struct prefill_request *request = &engine->requests[engine->queue[index]];
+    struct prefill_request *request = &engine->requests[engine->queue[index]];
     struct chunk_candidate *candidate = &engine->candidates[index];
     *candidate = (struct chunk_candidate){
         .position = request->engine.position,
@@ -138,11 +148,11 @@ static void fill_candidate(struct prefill_engine *engine, uint32_t index)
     const struct beginning beginning = beginning_of(engine, request);
     candidate->position = beginning.position;
     candidate->page_count = beginning.need;
-    if (beginning.owner != PREFIX_NOBODY)
+    if (beginning.owner != PREFIX_NOBODY) {
         candidate->waits_for = engine->index_of[beginning.owner];
-    candidate->due_us =
-        chunk_plan_due_us(request->arrival_ns / NS_PER_US, engine->ttft_target_ms,
-                          request->job.given_count - beginning.position, rate_per_s(&engine->rate));
+        CHECK(engine->queue[candidate->waits_for] == beginning.owner);
+    }
+    candidate->due_us = request->engine.due_us = due_us(engine, request, beginning.position);
 }
 
 static void make_plan(struct prefill_engine *engine, bool may_start)

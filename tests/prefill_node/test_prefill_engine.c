@@ -91,7 +91,7 @@ static void on_last_word(uint32_t at, const struct prefill_event *event)
     if (event->kind == EVENT_FIRST) {
         const uint32_t given = request->job.given_count;
         const uint32_t layers = model_info(worker.model)->layers;
-        cr_assert_eq(event->first.id, place->alone.token);
+        cr_assert_eq(event->first.sampled.id, place->alone.token);
         cr_assert_eq(digest_pages(request->slots, request->page_count), place->alone.pages,
                      "pages of %u tokens, %u of them cached, differ", given, place->cached);
         cr_assert_eq(place->cached + place->rows, given);
@@ -176,6 +176,7 @@ static void admit(uint32_t at, const struct prompt *prompt)
     request->job = (struct job){.prompt_count = prompt->count,
                                 .given_count = prompt->count,
                                 .end = prompt->count + 1,
+                                .choices = 1,
                                 .ignore_eos = true,
                                 .sampling = {.top_p = 1},
                                 .tokens = tokens};
