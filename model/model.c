@@ -257,6 +257,26 @@ static enum status open_net(struct model *model, const struct model_file *file,
     return probe_run(&probe, &model->identity.probe_digest, error);
 }
 
+enum status model_outline_read(const char *path, struct model_outline *out, struct error *error)
+{
+    struct model_file *file;
+    struct net_config config;
+    TRY(model_file_open(path, &file, error));
+    /* Which context will be served is not known yet: one token is in every window. */
+    const enum status status = net_config_read(file, 1, &config, error);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < model_file_tensor_count(file); i++)
+        bytes += model_file_tensor_at(file, i)->bytes;
+    model_file_close(file);
+    TRY(status);
+    *out = (struct model_outline){.layers = config.layers,
+                                  .kv_heads = config.kv_heads,
+                                  .head_dim = config.head_dim,
+                                  .context_tokens = config.context_tokens,
+                                  .tensor_bytes = bytes};
+    return STATUS_OK;
+}
+
 static enum status open_file(struct model *model, const struct model_file *file,
                              struct model_options *options, struct error *error)
 {

@@ -66,6 +66,15 @@ struct model_info {
     double pack_seconds;   /* what reading and packing them took */
 };
 
+/* What a model will need, known before its weights are read. */
+struct model_outline {
+    uint32_t layers, kv_heads, head_dim; /* of a page */
+    uint32_t context_tokens;             /* the model's own */
+    uint64_t tensor_bytes;               /* of its files: packed weights are about as large */
+};
+/* Fails as model_open would. Any thread. */
+enum status model_outline_read(const char *path, struct model_outline *out, struct error *error);
+
 /* Fails with one sentence (wrong file, architecture, tensor type, missing tensor, odd shape, pool
  * too small for one context, no memory with the sizes). */
 enum status model_open(const struct model_options *options, struct model **out,

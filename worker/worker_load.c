@@ -11,7 +11,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "model/format/gguf.h"
 #include "transfer/fault.h"
 #include "worker/worker_memory.h"
 
@@ -61,15 +60,14 @@ static enum status open_model(struct worker *worker, const struct worker_batch *
                               struct error *error)
 {
     const struct worker_options *o = worker->options;
-    struct gguf *file;
+    struct model_outline outline;
     LOG_INFO("loading %s", o->model);
     notify_line(&worker->notify, "STATUS=loading model 0 %%");
-    TRY(gguf_open(o->model, &file, error));
-    enum status status = text_open_gguf(file, &worker->text, error);
+    TRY(text_open(o->model, &worker->text, error));
     uint64_t kv_bytes = 0;
+    enum status status = model_outline_read(o->model, &outline, error);
     if (status == STATUS_OK)
-        status = worker_kv_bytes(file, worker->text, o, &kv_bytes, error);
-    gguf_close(file);
+        status = worker_kv_bytes(&outline, o, &kv_bytes, error);
 
     struct progress progress = {.notify = &worker->notify,
                                 .start_ns = clock_now_ns(clock_monotonic())};

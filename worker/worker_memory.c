@@ -1,40 +1,14 @@
 #include "worker/worker_memory.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/memory.h"
 
-enum { KEY_BYTES = 96, BLIND_CONTEXTS = 4, MIB = 1 << 20 };
+enum { BLIND_CONTEXTS = 4, MIB = 1 << 20 };
 
 static const double default_share = 0.5;
-
-static uint32_t model_number(const struct gguf *file, const char *architecture, const char *name,
-                             uint32_t fallback)
-{
-    char key[KEY_BYTES];
-    snprintf(key, sizeof key, "%s.%s", architecture, name);
-    uint32_t value;
-    return gguf_get_u32(file, key, &value, NULL) == STATUS_OK ? value : fallback;
-}
-
-/* A page in all layers; 0 when the file does not tell, and will be refused. */
-static uint64_t page_bytes(const struct gguf *file, const char *architecture,
-                           const struct worker_options *options)
-{
-    const uint32_t layers = model_number(file, architecture, "block_count", 0);
-    const uint32_t heads = model_number(file, architecture, "attention.head_count", 0);
-    const uint32_t width = model_number(file, architecture, "embedding_length", 0);
-    if (heads == 0)
-        return 0;
-    const uint32_t kv_heads = model_number(file, architecture, "attention.head_count_kv", heads);
-    const uint32_t head_dim =
-        model_number(file, architecture, "attention.key_length", width / heads);
-    return layers * kv_page_bytes((enum kv_dtype)options->kv_dtype, options->page_tokens, kv_heads,
-                                  head_dim);
-}
 
 uint64_t kv_demand_bytes(const struct kv_demand *demand)
 {
@@ -63,21 +37,22 @@ static enum status check_room(uint64_t bytes, uint64_t room, bool prefault, stru
     return STATUS_OK;
 }
 
-enum status worker_kv_bytes(const struct gguf *file, const struct text *text,
-                            const struct worker_options *options, uint64_t *bytes_out,
-                            struct error *error)
+enum status worker_kv_bytes(const struct model_outline *model, const struct worker_options *options,
+                            uint64_t *bytes_out, struct error *error)
 {
-    const struct text_info *info = text_info(text);
     const uint64_t context =
-        options->context_tokens > 0 ? options->context_tokens : info->context_tokens;
+        options->context_tokens > 0 ? options->context_tokens : model->context_tokens;
     const uint64_t pages = (context + options->page_tokens - 1) / options->page_tokens;
+    const uint64_t page_bytes =
+        model->layers * kv_page_bytes((enum kv_dtype)options->kv_dtype, options->page_tokens,
+                                      model->kv_heads, model->head_dim);
     /* Packed weights are as large as the file's, but for a few per cent. */
-    const uint64_t available = memory_available(), weights = gguf_file_bytes(file);
+    const uint64_t available = memory_available(), weights = model->tensor_bytes;
     const uint64_t room = available > weights ? available - weights : 0;
     const struct kv_demand demand = {
         .amount = options->kv_memory,
         .share_of_bytes = options->kv_memory_of > 0 ? options->kv_memory_of : room,
-        .context_bytes = pages * page_bytes(file, info->architecture, options),
+        .context_bytes = pages * page_bytes,
         .contexts = options->max_requests,
     };
     const uint64_t bytes = kv_demand_bytes(&demand);

@@ -6,9 +6,8 @@
 
 #include "base/config.h"
 #include "kernels/backend.h"
-#include "model/format/gguf.h"
 #include "model/kv/page_pool.h"
-#include "model/text/text.h"
+#include "model/model.h"
 #include "worker/worker_options.h"
 
 /* What the size is made from. */
@@ -22,12 +21,11 @@ struct kv_demand {
  * context fits is model_open's to say. */
 uint64_t kv_demand_bytes(const struct kv_demand *demand);
 
-/* The same for a worker that is about to load `file`: a share is taken of --kv-memory-of, or of
+/* The same for a worker that is about to load `model`: a share is taken of --kv-memory-of, or of
  * what is available now but for the room of the weights. A size that is not there now is a warning,
  * and NO_MEMORY with --kv-prefault. */
-enum status worker_kv_bytes(const struct gguf *file, const struct text *text,
-                            const struct worker_options *options, uint64_t *bytes_out,
-                            struct error *error);
+enum status worker_kv_bytes(const struct model_outline *model, const struct worker_options *options,
+                            uint64_t *bytes_out, struct error *error);
 /* Writes to every page of memory of the pool, which is the system's to give from then on no more.
  * Nobody else uses the pool yet. */
 void worker_kv_touch(struct page_pool *pages);

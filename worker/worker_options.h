@@ -40,7 +40,7 @@ struct worker_options {
      .kind = CONFIG_TEXT,                                                                          \
      .offset = offsetof(struct worker_options, model),                                             \
      .choices = "FILE",                                                                            \
-     .help = "the model, a GGUF file; required"},                                                  \
+     .help = "the model, a GGUF file or a Hugging Face folder; required"},                         \
         {.name = "router",                                                                         \
          .kind = CONFIG_TEXTS,                                                                     \
          .offset = offsetof(struct worker_options, routers),                                       \
