@@ -24,12 +24,21 @@ uint32_t session_token_count(const struct session *session)
     return count;
 }
 
+/* An id that ended a choice is no token of its text, but it was computed like the others. */
+static uint32_t end_tokens(const struct request *request)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < request->choice_count; i++)
+        count += request->choices[i].finish == REQUEST_FINISH_STOP;
+    return count;
+}
+
 static struct openai_usage usage_of(const struct session *session)
 {
     const struct request *request = &session->request;
     struct openai_usage usage = {
         .prompt_tokens = request->prompt_tokens,
-        .completion_tokens = session_token_count(session),
+        .completion_tokens = session_token_count(session) + end_tokens(request),
     };
     usage.cached_tokens = request->cached_tokens;
     if (usage.cached_tokens > usage.prompt_tokens)

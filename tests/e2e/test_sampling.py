@@ -85,6 +85,12 @@ class SamplingCases:
         self.assertEqual((choice["text"], choice["finish_reason"], choice["stop_reason"]),
                          ("b" * 7, "stop", self.a))
 
+    def test_the_token_that_ends_an_answer_is_counted(self):
+        ends = {**self.pair, "stop_token_ids": [self.a], "min_tokens": 7}
+        for max_tokens, count in ((12, 8), (8, 8), (7, 7)):
+            answer = self.client.complete(PROMPT, max_tokens=max_tokens, **ends)
+            self.assertEqual(answer.json()["usage"]["completion_tokens"], count)
+
     def test_nothing_left_is_an_error_of_the_request(self):
         answer = self.client.complete(PROMPT, max_tokens=3, allowed_token_ids=[self.a],
                                       bad_words=["a"])

@@ -20,7 +20,7 @@ Test(serving, chat_whole)
     static const char *const parts[] = {
         "\"id\":\"chatcmpl-",         "\"object\":\"chat.completion\"",
         "\"model\":\"tiny\"",         "\"message\":{\"role\":\"assistant\",\"content\":\"answer\"}",
-        "\"finish_reason\":\"stop\"", "\"completion_tokens\":6",
+        "\"finish_reason\":\"stop\"", "\"completion_tokens\":7",
         "\"cached_tokens\":2}",       "\"prefill_ms\":2",
         "\"handoff_bytes\":4096",     "\"first_step_ms\":0.7",
     };
