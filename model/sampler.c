@@ -4,7 +4,11 @@
  * by a weighted quickselect (linear, no sort of the vocabulary) and named by its last member; the
  * draw then walks the ids in ascending order, so that the same uniform number means the same token
  * whichever filters are on. The exponential is our own: a libm may round it in another way on
- * another host, and a token must not depend on the host. */
+ * another host, and a token must not depend on the host.
+ *
+ * A pick goes over the whole vocabulary several times, for every sequence of a step: loops that do
+ * the same to each element are written for vectors of any width, and sums run in eight lanes, in
+ * one order on every host. */
 #include "model/sampler.h"
 
 #include <inttypes.h>
@@ -17,6 +21,17 @@
 #include "model/sampler_internal.h"
 
 static const float greedy_below = 1e-5f;
+
+enum { LANES = 8, BLOCK = 512, BEST_LANES = 32 };
+
+/* Compiled for several widths of vector, the widest that the CPU has is taken. No variant fuses or
+ * reorders anything, so all give the same bits. ThreadSanitizer cannot start programs that have
+ * such functions. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
 
 struct sampler *sampler_create(uint32_t vocab_count)
 {
@@ -47,7 +62,7 @@ void sampler_destroy(struct sampler *sampler)
 /* exp(x) for x <= 0 to about one unit in the last place: x = n ln2 + r, |r| <= ln2 / 2, and the
  * Taylor series of r up to r^13 (the next term is below 2^-57). Below -700 the result is 0, which
  * keeps 2^n a normal number and loses a chance of 1e-304. */
-static double exp_of_negative(double x)
+static inline __attribute__((always_inline)) double exp_of_negative(double x)
 {
     const double clamped = x > -700.0 ? x : -700.0;
     /* Adding 1.5 * 2^52 rounds to an integer and leaves it in the low bits. */
@@ -76,18 +91,68 @@ static double exp_of_negative(double x)
     return x > -700.0 ? p * power : 0.0;
 }
 
+/* out[i] = exp((logits[i] - top) / temperature) */
+WIDE static void fill_weights(const float *restrict logits, uint32_t count, double top,
+                              double temperature, double *restrict out)
+{
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = exp_of_negative(((double)logits[i] - top) / temperature);
+}
+
+/* Every eighth element in a lane, then the lanes in order. */
+WIDE static double sum_of(const double *values, uint32_t count)
+{
+    double lanes[LANES] = {0};
+    uint32_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        for (uint32_t k = 0; k < LANES; k++)
+            lanes[k] += values[i + k];
+    }
+    for (; i < count; i++)
+        lanes[i % LANES] += values[i];
+    double sum = 0.0;
+    for (uint32_t k = 0; k < LANES; k++)
+        sum += lanes[k];
+    return sum;
+}
+
+/* The largest of them, NaN left out, and whether all are numbers below infinity. */
+WIDE static float largest_of(const float *logits, uint32_t count, bool *sound_out)
+{
+    float best[BEST_LANES];
+    uint32_t unsound[BEST_LANES] = {0}, i = 0, any = 0;
+    for (uint32_t k = 0; k < BEST_LANES; k++)
+        best[k] = -INFINITY;
+    for (; i + BEST_LANES <= count; i += BEST_LANES) {
+        for (uint32_t k = 0; k < BEST_LANES; k++) {
+            const float logit = logits[i + k];
+            best[k] = logit > best[k] ? logit : best[k];
+            unsound[k] |= !(logit < INFINITY);
+        }
+    }
+    for (; i < count; i++) {
+        best[0] = logits[i] > best[0] ? logits[i] : best[0];
+        unsound[0] |= !(logits[i] < INFINITY);
+    }
+    float largest = best[0];
+    for (uint32_t k = 0; k < BEST_LANES; k++) {
+        largest = best[k] > largest ? best[k] : largest;
+        any |= unsound[k];
+    }
+    *sound_out = any == 0;
+    return largest;
+}
+
 /* Largest logit, lowest id among equals; CORRUPT for what no model should give. */
 static enum status find_best(const float *logits, uint32_t count, int32_t *best_out)
 {
-    uint32_t best = 0;
-    bool sound = true;
-    for (uint32_t i = 0; i < count; i++) {
-        sound &= !isnan(logits[i]) && logits[i] != INFINITY;
-        if (logits[i] > logits[best])
-            best = i;
-    }
-    if (!sound || logits[best] == -INFINITY)
+    bool sound;
+    const float largest = largest_of(logits, count, &sound);
+    if (!sound || largest == -INFINITY)
         return STATUS_CORRUPT;
+    uint32_t best = 0;
+    while (logits[best] != largest)
+        best++;
     *best_out = (int32_t)best;
     return STATUS_OK;
 }
@@ -167,6 +232,40 @@ static struct candidate filter_edge(struct sampler *sampler, const struct sampli
     return edge;
 }
 
+static uint32_t block_at(uint32_t start, uint32_t count)
+{
+    return count - start < BLOCK ? count - start : BLOCK;
+}
+
+/* The id in whose share of the whole `unit` falls, in ascending order: first the block, by sums,
+ * then the id in it. Where rounding leaves the end a hair short, the last one with a share. */
+static int32_t walk(const double *weights, uint32_t count, double unit)
+{
+    double total = 0.0, sum = 0.0, before = 0.0;
+    for (uint32_t start = 0; start < count; start += BLOCK)
+        total += sum_of(weights + start, block_at(start, count));
+    const double target = unit * total;
+    uint32_t chosen = 0;
+    for (uint32_t start = 0; start < count && sum <= target; start += BLOCK) {
+        const double block = sum_of(weights + start, block_at(start, count));
+        if (block == 0.0)
+            continue;
+        chosen = start;
+        before = sum;
+        sum += block;
+    }
+    uint32_t last = chosen;
+    for (uint32_t i = chosen; i < chosen + block_at(chosen, count); i++) {
+        if (weights[i] == 0.0)
+            continue;
+        before += weights[i];
+        last = i;
+        if (before > target)
+            break;
+    }
+    return (int32_t)last;
+}
+
 static int32_t draw(struct sampler *sampler, const struct sampling *sampling, const float *logits,
                     int32_t best, double unit)
 {
@@ -174,49 +273,30 @@ static int32_t draw(struct sampler *sampler, const struct sampling *sampling, co
     double *weights = sampler->weights;
     const double top = (double)logits[best];
     const double temperature = (double)sampling->temperature;
-    double total = 0.0;
-    for (uint32_t i = 0; i < count; i++) {
-        weights[i] = exp_of_negative(((double)logits[i] - top) / temperature);
-        total += weights[i];
-    }
+    fill_weights(logits, count, top, temperature, weights);
     const bool prefix =
         sampling->top_p < 1.0f || (sampling->top_k > 0 && (uint32_t)sampling->top_k < count);
     if (prefix || sampling->min_p > 0.0f) {
         struct candidate edge = {-INFINITY, INT32_MAX};
         if (prefix)
-            edge = filter_edge(sampler, sampling, logits, total);
-        total = 0.0;
+            edge = filter_edge(sampler, sampling, logits, sum_of(weights, count));
         for (uint32_t i = 0; i < count; i++) {
             /* The largest weight is 1, so min_p is a bound on the weight itself. */
             if (comes_before(edge, (struct candidate){logits[i], (int32_t)i}) ||
                 weights[i] < (double)sampling->min_p)
                 weights[i] = 0.0;
-            total += weights[i];
         }
     }
-    const double target = unit * total;
-    double sum = 0.0;
-    int32_t last = best;
-    for (uint32_t i = 0; i < count; i++) {
-        if (weights[i] == 0.0)
-            continue;
-        sum += weights[i];
-        last = (int32_t)i;
-        if (sum > target)
-            break;
-    }
-    return last;
+    return walk(weights, count, unit);
 }
 
-static void report_logprobs(const struct sampler *sampler, const struct sampling *sampling,
+static void report_logprobs(struct sampler *sampler, const struct sampling *sampling,
                             const float *logits, int32_t best, struct sampled *out)
 {
     const uint32_t count = sampler->vocab_count;
     const double top = (double)logits[best];
-    double total = 0.0;
-    for (uint32_t i = 0; i < count; i++)
-        total += exp_of_negative((double)logits[i] - top);
-    const double log_total = log(total);
+    fill_weights(logits, count, top, 1.0, sampler->weights);
+    const double log_total = log(sum_of(sampler->weights, count));
     out->logprob = (float)((double)logits[out->id] - top - log_total);
 
     /* The best so far, in order; a later id goes behind its equals. */
