@@ -94,8 +94,8 @@ enum status field_number(const struct json *object, const char *name, double min
     if (!value)
         return STATUS_OK;
     char wanted[96];
-    snprintf(wanted, sizeof wanted, "a number %s %g and at most %g", min_open ? "above" : "from",
-             min, max);
+    snprintf(wanted, sizeof wanted,
+             min_open ? "a number above %g, at most %g" : "a number from %g to %g", min, max);
     if (json_kind(value) != JSON_INT && json_kind(value) != JSON_REAL)
         return field_wrong(value, name, wanted, error);
     const double number = json_number(value);
