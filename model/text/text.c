@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
-#include "model/format/gguf.h"
+#include "model/format/model_file.h"
 #include "model/text/text_internal.h"
 
 static const char *const end_names[] = {"<|im_end|>",    "<|eot_id|>",      "<|eom_id|>",
@@ -124,10 +124,10 @@ enum status text_open(const char *path, struct text **text_out, struct error *er
         struct text *text = text_create();
         return text_finish(text, text_read_folder(text, path, error), text_out);
     }
-    struct gguf *file;
-    TRY(gguf_open(path, &file, error));
-    const enum status status = text_open_gguf(file, text_out, error);
-    gguf_close(file);
+    struct model_file *file; // of several parts the first one has the vocabulary
+    TRY(model_file_open(path, &file, error));
+    const enum status status = text_open_gguf(model_file_gguf(file), text_out, error);
+    model_file_close(file);
     return status;
 }
 

@@ -2,8 +2,11 @@
  * small ones made on the spot. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
+#include "model/text/bpe.h"
+#include "model/text/unigram.h"
 #include "tests/model/text/small_vocabulary.h"
 
 static struct text *llama_open(void)
@@ -77,6 +80,69 @@ Test(text_scores, recorded_ids_and_back)
     cr_assert_eq(text_info(text)->bos, 1);
     cr_assert_eq(text_info(text)->eos_ids[0], 2);
     text_close(text);
+}
+
+/* Steps of merging `count` letters where merges are found by text. */
+static int32_t doubled_find(const void *arg, const char *text, size_t bytes, uint32_t *rank_out)
+{
+    *rank_out = (uint32_t)(1000 - bytes);
+    return (bytes & (bytes - 1)) == 0 ? (int32_t)bytes : -1; // a, aa, aaaa, …
+}
+
+static void token_drop(void *arg, int32_t id, const char *text, size_t bytes)
+{
+    *(size_t *)arg += bytes;
+}
+
+static uint64_t merge_steps(size_t count)
+{
+    enum { LONGEST = 64 };
+    struct bpe *bpe = bpe_create_by_text(doubled_find, NULL, LONGEST);
+    struct bpe_scratch scratch = {0};
+    char *letters = malloc(count);
+    size_t bytes = 0;
+    memset(letters, 'a', count);
+    bpe_begin(&scratch, count);
+    for (size_t i = 0; i < count; i++)
+        bpe_symbol_add(&scratch, 1, i, 1);
+    bpe_merge(bpe, &scratch, letters, token_drop, &bytes);
+    cr_assert_eq(bytes, count);
+    const uint64_t steps = scratch.step_count;
+    free(letters);
+    bpe_scratch_free(&scratch);
+    bpe_destroy(bpe);
+    return steps;
+}
+
+static uint64_t cut_steps(size_t count)
+{
+    struct unigram *unigram = unigram_create(4);
+    struct unigram_scratch scratch = {0};
+    char *letters = malloc(count);
+    size_t bytes = 0;
+    unigram_add(unigram, "a", 1, 1, -3);
+    unigram_add(unigram, "aa", 2, 2, -5);
+    unigram_add(unigram, "aaaaaaaa", 8, 3, -15);
+    unigram_set_lowest(unigram, -15);
+    memset(letters, 'a', count);
+    unigram_encode(unigram, &scratch, letters, count, token_drop, &bytes);
+    cr_assert_eq(bytes, count);
+    const uint64_t steps = scratch.step_count;
+    free(letters);
+    unigram_scratch_free(&scratch);
+    unigram_destroy(unigram);
+    return steps;
+}
+
+Test(text_scores, work_grows_little_faster_than_one_repeated_letter)
+{
+    enum { COUNT = 1 << 17 };
+    const uint64_t merges = merge_steps(COUNT);
+    const uint64_t cuts = cut_steps(COUNT);
+    cr_assert_lt((double)merge_steps(COUNT * 2), 2.4 * (double)merges);
+    cr_assert_lt(merges, 40ull * COUNT);
+    cr_assert_lt((double)cut_steps(COUNT * 2), 2.1 * (double)cuts);
+    cr_assert_lt(cuts, 10ull * COUNT);
 }
 
 Test(text_scores, an_answer_keeps_its_first_space)
