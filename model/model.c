@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/team.h"
+#include "model/format/gguf.h"
 #include "model/format/model_file.h"
 #include "model/net/forward_internal.h"
 #include "model/net/net_config_internal.h"
@@ -72,12 +73,16 @@ static enum status settle_options(const struct net_config *config, struct model_
     return STATUS_OK;
 }
 
-/* A folder without a tokenizer is computed on ids alone: there is no text to it. */
+/* A folder without a tokenizer, and a GGUF file that says it has none, is computed on ids alone:
+ * there is no text to it. */
 static bool has_tokenizer(const struct model_file *file)
 {
     char path[4096];
-    if (model_file_gguf(file) != NULL)
-        return true;
+    const struct gguf *gguf = model_file_gguf(file);
+    struct gguf_string kind = {0};
+    if (gguf != NULL)
+        return gguf_get_string(gguf, "tokenizer.ggml.model", &kind, NULL) != STATUS_OK ||
+               kind.bytes != 8 || memcmp(kind.data, "no_vocab", 8) != 0;
     snprintf(path, sizeof path, "%s/tokenizer.json", model_file_path(file));
     return access(path, F_OK) == 0;
 }

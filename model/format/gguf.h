@@ -73,6 +73,15 @@ size_t gguf_tensor_count(const struct gguf *file);
 const struct tensor_view *gguf_tensor_at(const struct gguf *file, size_t index);
 const struct tensor_view *gguf_tensor_find(const struct gguf *file, const char *name);
 
+/* A key with its value as the file has it, to be copied into another file. */
+struct gguf_raw_key {
+    struct gguf_string name;
+    enum gguf_value_type type;
+    struct gguf_string value; /* of an array: element type and count come first */
+};
+size_t gguf_key_count(const struct gguf *file);
+struct gguf_raw_key gguf_key_at(const struct gguf *file, size_t index);
+
 /* A part of a model that is split over several files: number (from 0) and count of them, and the
  * tensors of all. A file that is whole is part 0 of 1, with its own tensors. */
 struct gguf_split {

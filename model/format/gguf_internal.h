@@ -25,6 +25,7 @@ struct gguf_key {
     enum gguf_value_type element; /* arrays; else the same as type */
     uint64_t count;               /* array elements, else 1 */
     const uint8_t *data;          /* the value; an array's first element; a string's length */
+    struct gguf_string raw;       /* all bytes of the value */
 };
 
 /* Open-addressing index over an array of named things; a slot holds index + 1. */

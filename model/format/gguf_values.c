@@ -139,6 +139,8 @@ static enum status value_read(struct gguf *file, struct reader *reader, struct g
     key->element = key->type;
     key->count = 1;
     key->data = reader->data + reader->offset;
+    key->raw.data = (const char *)key->data;
+    const size_t begin = reader->offset;
     struct gguf_string skipped;
     if (key->type == GGUF_ARRAY)
         TRY(array_read(file, reader, key, shown.text, error));
@@ -149,7 +151,20 @@ static enum status value_read(struct gguf *file, struct reader *reader, struct g
     if (reader->failed)
         return error_set(error, STATUS_CORRUPT, "%s is truncated or damaged in the value of '%s'",
                          file->path, shown.text);
+    key->raw.bytes = reader->offset - begin;
     return STATUS_OK;
+}
+
+size_t gguf_key_count(const struct gguf *file)
+{
+    return file->key_count;
+}
+
+struct gguf_raw_key gguf_key_at(const struct gguf *file, size_t index)
+{
+    CHECK(index < file->key_count);
+    const struct gguf_key *key = &file->keys[index];
+    return (struct gguf_raw_key){key->name, key->type, key->raw};
 }
 
 enum status gguf_keys_read(struct gguf *file, struct reader *reader, uint64_t count,

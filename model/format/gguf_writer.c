@@ -142,6 +142,15 @@ void gguf_writer_put_i32s(struct gguf_writer *writer, const char *key, const int
     buffer_add(&writer->keys, values, (size_t)count * sizeof *values);
 }
 
+void gguf_writer_put_raw(struct gguf_writer *writer, const struct gguf_raw_key *key)
+{
+    CHECK(!writer->data_begun);
+    put_text(&writer->keys, key->name.data, key->name.bytes);
+    put_u32(&writer->keys, key->type);
+    buffer_add(&writer->keys, key->value.data, key->value.bytes);
+    writer->key_count++;
+}
+
 void gguf_writer_add_tensor(struct gguf_writer *writer, const char *name,
                             const struct quant_type *type, uint32_t dimension_count,
                             const uint64_t *dimensions)

@@ -21,6 +21,9 @@ void gguf_writer_put_strings(struct gguf_writer *writer, const char *key, const 
                              const uint32_t *bytes, uint64_t count);
 void gguf_writer_put_i32s(struct gguf_writer *writer, const char *key, const int32_t *values,
                           uint64_t count);
+/* A key of another file, as it is there. */
+struct gguf_raw_key;
+void gguf_writer_put_raw(struct gguf_writer *writer, const struct gguf_raw_key *key);
 /* Declares a tensor; its data follows, in the same order, through gguf_writer_add_data. */
 void gguf_writer_add_tensor(struct gguf_writer *writer, const char *name,
                             const struct quant_type *type, uint32_t dimension_count,

@@ -352,6 +352,29 @@ void model_file_revision(const struct model_file *file, char out[65])
         snprintf(out, 65, "%s", name);
 }
 
+static bool same_file(const struct stat *info, const char *path)
+{
+    struct stat other;
+    return stat(path, &other) == 0 && other.st_dev == info->st_dev && other.st_ino == info->st_ino;
+}
+
+bool model_file_is_input(const struct model_file *file, const char *path)
+{
+    char name[PATH_BYTES];
+    struct stat info;
+    struct error error;
+    if (stat(path, &info) != 0)
+        return false;
+    for (uint32_t i = 0; i < file->part_count; i++)
+        if (same_file(&info, gguf_path(file->parts[i])))
+            return true;
+    for (size_t i = 0; i < file->shard_count; i++)
+        if (folder_path(file, file->shards[i].name, name, &error) == STATUS_OK &&
+            same_file(&info, name))
+            return true;
+    return false;
+}
+
 size_t model_file_tensor_count(const struct model_file *file)
 {
     return file->tensor_count;

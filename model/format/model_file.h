@@ -5,6 +5,8 @@
 #ifndef BATON_MODEL_FORMAT_MODEL_FILE_H
 #define BATON_MODEL_FORMAT_MODEL_FILE_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "model/format/tensor_view.h"
 
@@ -32,6 +34,9 @@ const struct json *model_file_config(const struct model_file *file);
 /* 40 hex digits where a folder is a snapshot of a revision, general.version of a GGUF file, or
  * empty. */
 void model_file_revision(const struct model_file *file, char out[65]);
+
+/* Whether `path` is one of the files that weights are read from. */
+bool model_file_is_input(const struct model_file *file, const char *path);
 
 /* In order of names. */
 size_t model_file_tensor_count(const struct model_file *file);

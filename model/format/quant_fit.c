@@ -2,6 +2,8 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "base/bytes.h"
+#include "model/format/quant_internal.h"
 #include "model/format/quant_types.h"
 
 enum { GROUP = WEIGHT_GROUP, INT4_MAX = 15, GRIDS = 21 };
@@ -103,4 +105,58 @@ void quant_fit_int4(const float *values, int8_t *q, float *scale, float *offset)
     }
     *scale = all_finite(values) ? best.scale : NAN;
     *offset = best.offset;
+}
+
+/* Scales and minimums of eight groups to 6 bits each, as k4_scale_minimum reads them. */
+static void k4_pack(const int scale[8], const int minimum[8], uint8_t packed[12])
+{
+    for (size_t group = 0; group < 4; group++) {
+        packed[group] = (uint8_t)(scale[group] | scale[group + 4] >> 4 << 6);
+        packed[group + 4] = (uint8_t)(minimum[group] | minimum[group + 4] >> 4 << 6);
+        packed[group + 8] = (uint8_t)((scale[group + 4] & 15) | (minimum[group + 4] & 15) << 4);
+    }
+}
+
+/* A group on the grid that the block's two scales leave it. */
+static void k4_group(const float *values, float scale, float minimum, uint8_t q[GROUP])
+{
+    const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+    for (size_t i = 0; i < GROUP; i++)
+        q[i] = (uint8_t)nearest((values[i] + minimum) * inverse, 0.0f, INT4_MAX);
+}
+
+static void q4_k_block(const float *values, uint8_t *out)
+{
+    enum { GROUPS = 8, SIX_BITS = 63 };
+    float scales[GROUPS], minimums[GROUPS], largest_scale = 0, largest_minimum = 0;
+    int scale_q[GROUPS], minimum_q[GROUPS];
+    for (size_t group = 0; group < GROUPS; group++) {
+        int8_t q[GROUP];
+        float offset;
+        quant_fit_int4(values + group * GROUP, q, &scales[group], &offset);
+        minimums[group] = fmaxf(-offset, 0.0f); /* the type only takes away */
+        largest_scale = fmaxf(largest_scale, scales[group]);
+        largest_minimum = fmaxf(largest_minimum, minimums[group]);
+    }
+    store_le16(out, float_to_half(largest_scale / SIX_BITS));
+    store_le16(out + 2, float_to_half(largest_minimum / SIX_BITS));
+    const float d = half_to_float(load_le16(out)), dmin = half_to_float(load_le16(out + 2));
+    for (size_t group = 0; group < GROUPS; group++) {
+        uint8_t q[GROUP], *packed = out + 16 + group / 2 * GROUP;
+        scale_q[group] = nearest(d > 0 ? scales[group] / d : 0, 0, SIX_BITS);
+        minimum_q[group] = nearest(dmin > 0 ? minimums[group] / dmin : 0, 0, SIX_BITS);
+        k4_group(values + group * GROUP, d * (float)scale_q[group], dmin * (float)minimum_q[group],
+                 q);
+        for (size_t i = 0; i < GROUP; i++)
+            packed[i] = (uint8_t)(group % 2 ? packed[i] | q[i] << 4 : q[i]);
+    }
+    k4_pack(scale_q, minimum_q, out + 4);
+}
+
+void q4_k_quantize(const float *values, void *blocks_out, size_t blocks)
+{
+    enum { SUPER = 256, BYTES = 144 };
+    uint8_t *out = blocks_out;
+    for (size_t b = 0; b < blocks; b++)
+        q4_k_block(values + b * SUPER, out + b * BYTES);
 }

@@ -24,6 +24,7 @@ void iq4_xs_dequantize(const void *blocks_data, float *out, size_t blocks);
 
 void q4_0_quantize(const float *values, void *blocks_out, size_t blocks);
 void q4_1_quantize(const float *values, void *blocks_out, size_t blocks);
+void q4_k_quantize(const float *values, void *blocks_out, size_t blocks);
 void q8_0_quantize(const float *values, void *blocks_out, size_t blocks);
 
 void q4_0_split(const void *blocks_data, int8_t *q, float *scale, float *offset, size_t blocks);

@@ -112,7 +112,7 @@ static const struct quant_type rows[] = {
     {"Q8_0", 8, 32, 34, q8_0_dequantize, q8_0_quantize, WEIGHT_Q8, true, false, q8_0_split},
     {"Q2_K", 10, 256, 84, q2_k_dequantize, NULL, WEIGHT_Q8, false, false, q2_k_split},
     {"Q3_K", 11, 256, 110, q3_k_dequantize, NULL, WEIGHT_Q8, true, false, q3_k_split},
-    {"Q4_K", 12, 256, 144, q4_k_dequantize, NULL, WEIGHT_Q4A, true, false, q4_k_split},
+    {"Q4_K", 12, 256, 144, q4_k_dequantize, q4_k_quantize, WEIGHT_Q4A, true, false, q4_k_split},
     {"Q5_K", 13, 256, 176, q5_k_dequantize, NULL, WEIGHT_Q8A, true, false, q5_k_split},
     {"Q6_K", 14, 256, 210, q6_k_dequantize, NULL, WEIGHT_Q8, false, false, q6_k_split},
     {"IQ4_NL", 20, 32, 18, iq4_nl_dequantize, NULL, WEIGHT_Q8, true, false, iq4_nl_split},

@@ -39,6 +39,9 @@ static const struct subcommand subcommands[] = {
 #ifdef BATON_HAS_DETOKENIZE
     {"detokenize", "baton detokenize", "token ids on standard input to text", command_detokenize},
 #endif
+#ifdef BATON_HAS_CONVERT
+    {"convert", "baton convert", "write a model as one GGUF file", command_convert},
+#endif
 #ifdef BATON_HAS_MAKE_MODEL
     {"make-model", "baton make-model", "write a model file with random weights",
      command_make_model},

@@ -208,7 +208,8 @@ Test(quant, quantising_stays_within_half_a_step)
     static const struct {
         const char *name;
         float steps; /* of the block's largest magnitude */
-    } cases[] = {{"Q8_0", 127}, {"Q4_0", 8}, {"Q4_1", 7.5f}, {"F16", 1024}, {"BF16", 128}};
+    } cases[] = {{"Q8_0", 127}, {"Q4_0", 8},   {"Q4_1", 7.5f},
+                 {"Q4_K", 5},   {"F16", 1024}, {"BF16", 128}};
     random_fill(values, SMALL_VALUES, 4);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         const struct quant_type *type = quant_type_by_name(cases[c].name);
