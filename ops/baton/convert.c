@@ -1,5 +1,5 @@
 /* `baton convert`: a model of either kind as one GGUF file. */
-#include "model/convert.h"
+#include "model/model_convert.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "model/convert.h"
+#include "model/model_convert.h"
 #include "model/format/gguf.h"
 #include "model/format/model_file.h"
 #include "model/model.h"

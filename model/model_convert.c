@@ -1,7 +1,7 @@
 /* Two walks over the table of tensors: one declares what will be written, one writes it row by row.
  * Rows of one GGUF tensor (parts of a fused one, experts of a layer) follow one another in the
  * table. */
-#include "model/convert.h"
+#include "model/model_convert.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* A model, from either kind of file, written as one GGUF file. */
-#ifndef BATON_MODEL_CONVERT_H
-#define BATON_MODEL_CONVERT_H
+#ifndef BATON_MODEL_MODEL_CONVERT_H
+#define BATON_MODEL_MODEL_CONVERT_H
 
 #include <stdint.h>
 
