@@ -160,9 +160,7 @@ void cpu_feed_forward(struct backend *backend, const struct feed_forward_args *a
     job.gate_row_bytes = activation_row_bytes(gate_form, gate->k);
     job.up_row_bytes = activation_row_bytes(up_form, up->k);
     job.out_row_bytes = activation_row_bytes(job.form, gate->n);
-    job.block_rows = product_block_rows(job.gate_row_bytes);
-    if (job.block_rows > GATED_BLOCK_ROWS)
-        job.block_rows = GATED_BLOCK_ROWS;
+    job.block_rows = product_block_rows(job.gate_row_bytes, args->rows, GATED_BLOCK_ROWS);
     /* A group that is wider than a strip is converted when the row is there; `up` is done with the
      * buffer then. */
     const bool later = job.form == FORM_I8 && args->down->span > 1;

@@ -194,8 +194,10 @@ static inline const uint8_t *reading_piece(const struct reading *reading, uint32
 {
     return reading->next ? reading->next + index * reading->piece_bytes : NULL;
 }
-/* Rows whose activations stay in the second-level cache. */
-uint32_t product_block_rows(size_t row_bytes);
+/* How many of `rows` go together, so that their activations stay in the second-level cache and they
+ * are at most `most`, a multiple of 12 or no less than `rows`: blocks as even as whole tiles allow,
+ * for the passes of a short last one would be short too. rows > 0. */
+uint32_t product_block_rows(size_t row_bytes, uint32_t rows, uint32_t most);
 /* Products of activations in one form, on the team. */
 void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
                   uint32_t output_count, const void *activations, uint32_t rows, bool accumulate);

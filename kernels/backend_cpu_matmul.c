@@ -205,10 +205,14 @@ matmul_kernel *product_kernel(const struct backend_cpu *cpu, const struct weight
                : native_kernel(&cpu->kernels, weight->kind);
 }
 
-uint32_t product_block_rows(size_t row_bytes)
+uint32_t product_block_rows(size_t row_bytes, uint32_t rows, uint32_t most)
 {
-    const size_t rows = ROW_BLOCK_BYTES / row_bytes / ROW_BLOCK_MULTIPLE * ROW_BLOCK_MULTIPLE;
-    return rows < 4 * ROW_BLOCK_MULTIPLE ? 4 * ROW_BLOCK_MULTIPLE : (uint32_t)rows;
+    const size_t fit = ROW_BLOCK_BYTES / row_bytes / ROW_BLOCK_MULTIPLE * ROW_BLOCK_MULTIPLE;
+    const size_t least = fit < 4 * ROW_BLOCK_MULTIPLE ? 4 * ROW_BLOCK_MULTIPLE : fit;
+    const uint32_t largest = least < most ? (uint32_t)least : most;
+    const uint32_t blocks = (rows + largest - 1) / largest;
+    const uint32_t even = (rows + blocks - 1) / blocks;
+    return (even + ROW_BLOCK_MULTIPLE - 1) / ROW_BLOCK_MULTIPLE * ROW_BLOCK_MULTIPLE;
 }
 
 /* Products of the same activations. */
@@ -274,7 +278,7 @@ static void products_piece(void *arg, uint32_t member, uint32_t piece)
     task.panel_first = panel;
     if (task.panel_end - task.panel_first > job->piece_panels)
         task.panel_end = task.panel_first + job->piece_panels;
-    const uint32_t block_rows = product_block_rows(job->row_bytes);
+    const uint32_t block_rows = product_block_rows(job->row_bytes, job->rows, job->rows);
     for (uint32_t row = 0; row < job->rows; row += block_rows) {
         task.x = (const uint8_t *)job->activations + row * job->row_bytes;
         task.out = device_floats(output->out) + (size_t)row * task.out_stride;
