@@ -33,8 +33,9 @@ class Apart:
             found = wait_for(lambda: self._said("router", "HTTP on port "), "the router")
             http, control = (word.rstrip(",") for word in (found[0], found[4]))
             self._start("prefill", [str(BIN / "baton-prefill"), *worker, f"{here}:{control}"])
+            # A decode node that knew a prompt would be sent nothing of it.
             decode = [str(BIN / "baton-decode"), *worker, f"{here}:{control}", "--data",
-                      f"{there}:0"]
+                      f"{there}:0", "--no-prefix-cache"]
             self._start("decode", link.inside(*decode) if link else decode)
             self.client = Client(f"http://127.0.0.1:{http}")
             wait_for(self._both_up, "both nodes")
