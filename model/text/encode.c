@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/utf8.h"
+#include "model/text/piece_cache.h"
 #include "model/text/text_internal.h"
 
 /* Nothing pending. */
@@ -19,6 +20,7 @@ struct encoder {
     struct bpe_scratch bpe;
     struct unigram_scratch unigram;
     struct normalizer_scratch normalizer;
+    struct piece_cache *cache; /* NULL for a short text */
     struct error *error;
 };
 
@@ -154,7 +156,12 @@ static enum status piece_encode(void *arg, const char *piece, size_t bytes)
         (text->ignore_merges || atomic_load_explicit(&text->whole[id], memory_order_relaxed) != 0))
         return token_add(encoder, id);
     const size_t before = encoder->ids->count;
+    if (encoder->cache != NULL && piece_cache_find(encoder->cache, piece, bytes, encoder->ids))
+        return room_check(encoder);
     model_run(encoder, piece, bytes);
+    const size_t added = encoder->ids->count - before;
+    if (encoder->cache != NULL && added > 0)
+        piece_cache_keep(encoder->cache, piece, bytes, encoder->ids->ids + before, added);
     if (id >= 0 && encoder->ids->count == before + 1 && encoder->ids->ids[before] == id)
         atomic_store_explicit(&text->whole[id], 1, memory_order_relaxed);
     return room_check(encoder);
@@ -299,7 +306,9 @@ static enum status segments_encode(struct encoder *encoder, const char *bytes, s
 
 static enum status encode(struct encoder *encoder, const char *bytes, size_t count)
 {
+    encoder->cache = count >= PIECE_CACHE_TEXT_MIN ? piece_cache_create() : NULL;
     const enum status status = segments_encode(encoder, bytes, count);
+    piece_cache_destroy(encoder->cache);
     bpe_scratch_free(&encoder->bpe);
     unigram_scratch_free(&encoder->unigram);
     normalizer_scratch_free(&encoder->normalizer);

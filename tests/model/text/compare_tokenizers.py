@@ -21,6 +21,7 @@ LONG_COUNT = 1_000_000
 BATCH = 5_000
 VOCABULARY = 800
 SHOWN = 5
+LONG_PARTS = 1500  # strings that are joined to one, in which words come again
 
 try:
     from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers,
@@ -200,6 +201,7 @@ def compare(filter_path, folder, name, tokenizer, count, rand, words):
         while left > 0:
             strings = [some_string(rand, words, specials) for _ in range(min(left, BATCH))]
             left -= len(strings)
+            strings.append(" ".join(strings[:LONG_PARTS]))
             theirs = tokenizer.encode_batch(strings, add_special_tokens=False)
             for string, encoding, (ids, text) in zip(strings, theirs,
                                                      ours(filter_path, folder, special, strings)):

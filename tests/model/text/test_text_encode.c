@@ -227,6 +227,29 @@ Test(text_encode, work_grows_little_faster_than_the_text)
     bpe_destroy(bpe);
 }
 
+Test(text_encode, words_of_a_long_text_are_those_of_a_short_one)
+{
+    static const char words[] = " hello whell aaaaa\n\n12 he";
+    enum { TIMES = 4000 };
+    struct text *text = small_vocabulary_open(&(struct small_vocabulary){.pre = "gpt-2"});
+    struct token_list once = {0};
+    struct token_list all = {0};
+    struct buffer bytes = {0};
+    struct error error = {0};
+    for (size_t i = 0; i < TIMES; i++)
+        buffer_add(&bytes, words, sizeof words - 1);
+    cr_assert_eq(text_encode(text, words, sizeof words - 1, false, 99, &once, &error), STATUS_OK);
+    cr_assert_eq(text_encode(text, bytes.data, bytes.size, false, 1 << 20, &all, &error),
+                 STATUS_OK);
+    cr_assert_eq(all.count, TIMES * once.count);
+    for (size_t i = 0; i < all.count; i++)
+        cr_assert_eq(all.ids[i], once.ids[i % once.count], "id %zu", i);
+    token_list_free(&once);
+    token_list_free(&all);
+    buffer_free(&bytes);
+    text_close(text);
+}
+
 Test(text_encode, long_runs_of_one_character_are_no_trouble, .timeout = 120)
 {
     static const char *const patterns[] = {"a", "_", " ", "\n", " \n", "\xe4\xbd\xa0", "1", "<|im"};
