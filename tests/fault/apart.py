@@ -1,5 +1,6 @@
 """Router, prefill node and decode node as three processes of the test's own: the decode node may
-stand behind a link, and each may die and come back at the same address."""
+stand behind a link, and each may die and come back at the same address. Every prompt is handed over,
+whole: the decode node keeps none and reads none itself."""
 import os
 import pathlib
 import signal
@@ -29,7 +30,8 @@ class Apart:
         worker = [*common, "--threads", "1", "--mover", mover, "--router"]
         try:
             self._start("router", [str(BIN / "baton-router"), *common, "--http", "127.0.0.1:0",
-                                   "--control", f"{here}:0", "--state-dir", str(self.folder)])
+                                   "--control", f"{here}:0", "--state-dir", str(self.folder),
+                                   "--local-prefill-tokens", "0"])
             found = wait_for(lambda: self._said("router", "HTTP on port "), "the router")
             http, control = (word.rstrip(",") for word in (found[0], found[4]))
             self._start("prefill", [str(BIN / "baton-prefill"), *worker, f"{here}:{control}"])
