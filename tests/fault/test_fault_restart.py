@@ -1,12 +1,14 @@
 """Nodes that come back at the address they had while hand-offs of their former life are open, and
 prompts that wait for the pages of a prefill node: who held them is counted."""
+import os
+import signal
 import subprocess
 import threading
 import unittest
 
 from apart import Apart
 from fault_cluster import LONG, prompts, wait_for
-from processes import BIN
+from processes import BIN, all_stopped
 
 ROUNDS = 6 if LONG else 2
 
@@ -38,6 +40,9 @@ class Restarts(unittest.TestCase):
     def fired(self, apart, name):
         return (apart.folder / f"{name}.log").read_text().count("fault fired")
 
+    def lives(self, apart, name):
+        return (apart.folder / f"{name}.log").read_text().count("ready: ")
+
     def come_back(self, name):
         """Every data message takes half a second, so that whoever dies does so in the middle."""
         for mover in movers():
@@ -46,7 +51,7 @@ class Restarts(unittest.TestCase):
                     "prefill": ["--enable-fault-injection", "--fault", "data-send:2+:delay"]})
                 self.addCleanup(apart.close)
                 self.assertTrue(apart.ask(prompts(1)[0]))
-                for _ in range(ROUNDS):
+                for round_ in range(ROUNDS):
                     before = self.fired(apart, "prefill")
                     asked = Asked(apart, prompts(4))
                     wait_for(lambda before=before: self.fired(apart, "prefill") > before,
@@ -55,8 +60,9 @@ class Restarts(unittest.TestCase):
                     apart.start(name)
                     self.assertEqual(len(asked.join()), 4)
                     apart.assert_well(prompts(1)[0])
-                log = (apart.folder / f"{name}.log").read_text()
-                self.assertEqual(log.count("ready: "), 1 + ROUNDS, log)
+                    lives = round_ + 2
+                    wait_for(lambda lives=lives: self.lives(apart, name) == lives,
+                             f"{lives} processes that were ready")
 
     def test_a_decode_node_comes_back_at_its_port(self):
         self.come_back("decode")
@@ -66,33 +72,32 @@ class Restarts(unittest.TestCase):
 
 
 class Waits(unittest.TestCase):
-    """A prefill node with the pages of one context of 512 tokens, and prompts of more than half of
-    it."""
-
-    def waits(self, fault):
+    def test_who_holds_the_pages_that_prompts_wait_for_is_counted(self):
+        """A prefill node with the pages of one context of 512 tokens stops in its first chunk, until
+        more prompts of half of that are there; its hand-offs take half a second each. So each
+        prompt waits for hand-offs, and all but the next for a prompt as well."""
+        count = 4
         apart = Apart(movers()[0], options={
+            "router": ["--request-timeout-ms", "60s"],
             "prefill": ["--context", "512", "--kv-memory", "384K", "--chunk-tokens", "512",
-                        "--enable-fault-injection", "--fault", fault]})
+                        "--no-prefix-cache", "--enable-fault-injection", "--fault",
+                        "engine-step:1:stop,done:1+:delay"]})
         self.addCleanup(apart.close)
-        asked = Asked(apart, prompts(3, 300))
-        self.assertEqual(asked.join(), [True] * 3)
 
-        def told():
-            prefill = next(worker for worker in apart.workers() if worker["role"] == "prefill")
-            counts = prefill["handoff"]["waits_handoffs"], prefill["handoff"]["waits_prompts"]
-            return counts if any(counts) else None
-        counts = wait_for(told, "a heartbeat that tells of prompts that waited")
-        for held_by, count in zip(("handoffs", "prompts"), counts):
-            wait_for(lambda held_by=held_by, count=count: count <= apart.client.metric(
-                "baton_prefill_waits_total", held_by=held_by), "the metric to tell the same")
-        return counts
-
-    def test_hand_offs_hold_the_pages(self):
-        self.assertGreater(self.waits("done:1+:delay")[0], 0)
-
-    def test_prompts_hold_the_pages(self):
-        """All of them are there before the first is read."""
-        self.assertGreater(self.waits("engine-step:1:delay")[1], 0)
+        def handoff_of(role):
+            return next(worker["handoff"] for worker in apart.workers() if worker["role"] == role)
+        asked = Asked(apart, prompts(count, 300))
+        pid = apart.processes["prefill"].pid
+        wait_for(lambda: all_stopped(pid), "the prefill node to stop")
+        wait_for(lambda: handoff_of("decode")["open"] == count, "all to be asked for")
+        os.kill(pid, signal.SIGCONT)
+        self.assertEqual(asked.join(), [True] * count)
+        for held_by in ("handoffs", "prompts"):
+            wait_for(lambda held_by=held_by: handoff_of("prefill")[f"waits_{held_by}"] > 0,
+                     f"prompts that waited for {held_by}")
+            wait_for(lambda held_by=held_by: handoff_of("prefill")[f"waits_{held_by}"] ==
+                     apart.client.metric("baton_prefill_waits_total", held_by=held_by),
+                     "the metric to tell the same")
 
 
 if __name__ == "__main__":
