@@ -1,6 +1,6 @@
 """Router, prefill node and decode node as three processes of the test's own: the decode node may
-stand behind a link, and each may die and come back at the same address. Every prompt is handed over,
-whole: the decode node keeps none and reads none itself."""
+stand behind a link, and each may die and come back at the same address. Every prompt is handed
+over, whole: the decode node keeps none and reads none itself."""
 import os
 import pathlib
 import signal

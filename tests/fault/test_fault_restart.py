@@ -73,9 +73,9 @@ class Restarts(unittest.TestCase):
 
 class Waits(unittest.TestCase):
     def test_who_holds_the_pages_that_prompts_wait_for_is_counted(self):
-        """A prefill node with the pages of one context of 512 tokens stops in its first chunk, until
-        more prompts of half of that are there; its hand-offs take half a second each. So each
-        prompt waits for hand-offs, and all but the next for a prompt as well."""
+        """A prefill node with the pages of one context of 512 tokens stops in its first chunk,
+        until more prompts of half of that are there; its hand-offs take half a second each. So
+        each prompt waits for hand-offs, and all but the next for a prompt as well."""
         count = 4
         apart = Apart(movers()[0], options={
             "router": ["--request-timeout-ms", "60s"],
