@@ -41,6 +41,29 @@ class DamageTest(unittest.TestCase):
                                          for worker in cluster.workers()),
                              "all pages to be free again")
 
+    def test_several_choices_do_not_notice_either(self):
+        """All of them are made once more; what the client has of each is not sent again."""
+        asked = {"max_tokens": 40, "temperature": 1.2, "seed": 9, "n": 4, "ignore_eos": True,
+                 "stop": ["e"]}
+
+        def texts(cluster):
+            whole = ["", "", "", ""]
+            events = cluster.client.chat_stream(PROMPT, **asked)
+            for chunk in events:
+                for choice in chunk["choices"]:
+                    whole[choice["index"]] += choice["delta"].get("content") or ""
+            self.assertTrue(events.done)
+            return whole
+        undisturbed = texts(self.start())
+        for fault in ("decode-0=data-receive:1:corrupt", "prefill-0=data-send:1:corrupt"):
+            with self.subTest(fault=fault):
+                cluster = self.start(fault)
+                self.assertEqual(texts(cluster), undisturbed)
+                self.assertEqual(self.damaged(cluster), 1)
+                wait_for(lambda: all(worker["pages_free"] == worker["pages_total"]
+                                     for worker in cluster.workers()),
+                         "all pages to be free again")
+
     def test_status_and_metrics_tell_of_it(self):
         cluster = self.start("decode-0=data-receive:1:corrupt")
         metric = cluster.client.metric
