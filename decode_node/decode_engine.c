@@ -35,8 +35,9 @@ void decode_engine_create(struct decode_engine *engine, struct worker *worker,
         .worker = worker,
         .port = engine_port_create(worker->loop, &sizes, on_events, arg),
         .requests = requests,
-        .sampler = sampler_create(model_info(worker->model)->token_count),
         .batch_max = batch_max,
+        .samplers = calloc(model_threads(worker->model), sizeof *engine->samplers),
+        .picks = calloc(batch_max, sizeof *engine->picks),
         .waiting = calloc(waiting, sizeof *engine->waiting),
         .running = calloc(batch_max, sizeof *engine->running),
         .members = calloc(all, sizeof *engine->members),
@@ -46,8 +47,11 @@ void decode_engine_create(struct decode_engine *engine, struct worker *worker,
         .shared_slots = calloc(job_pages(worker->limits.context_tokens, worker->limits.page_tokens),
                                sizeof *engine->shared_slots),
     };
-    CHECK(engine->waiting && engine->running && engine->members && engine->turns &&
-          engine->planned && engine->sequences && engine->shared_slots);
+    CHECK(engine->samplers && engine->picks && engine->waiting && engine->running &&
+          engine->members && engine->turns && engine->planned && engine->sequences &&
+          engine->shared_slots);
+    for (uint32_t i = 0; i < model_threads(worker->model); i++)
+        engine->samplers[i] = sampler_create(model_info(worker->model)->token_count);
     step_time_init(&engine->step_time);
     LOG_INFO("rings: %zu commands, %zu events, %zu KiB", sizes.command_count, sizes.event_count,
              (sizes.command_count * sizes.command_bytes + sizes.event_count * sizes.event_bytes) >>
@@ -57,7 +61,10 @@ void decode_engine_create(struct decode_engine *engine, struct worker *worker,
 void decode_engine_destroy(struct decode_engine *engine)
 {
     engine_port_destroy(engine->port);
-    sampler_destroy(engine->sampler);
+    for (uint32_t i = 0; i < model_threads(engine->worker->model); i++)
+        sampler_destroy(engine->samplers[i]);
+    free(engine->samplers);
+    free(engine->picks);
     free(engine->waiting);
     free(engine->running);
     free(engine->members);
@@ -122,23 +129,62 @@ static void fail(struct decode_engine *engine, uint32_t place, enum status statu
     engine_port_event(engine->port, &event);
 }
 
-/* Picks the next token of one sequence. False: it leaves the batch. */
-static bool pick(struct decode_engine *engine, uint32_t place, const struct pass_rows *rows,
-                 uint32_t row)
+struct picking {
+    struct decode_engine *engine;
+    const struct pass_rows *rows;
+};
+
+/* From logit row `row`. Reads the sequence and writes nothing but *pick. */
+static void sample(const struct decode_engine *engine, const struct pass_rows *rows, uint32_t row,
+                   struct sampler *sampler, struct decode_pick *pick)
 {
+    const struct decode_request *request = &engine->requests[pick->place];
+    pick->status = pass_pick(rows, row, &request->job, sampler, request->job.choice,
+                             request->engine.token_count, &pick->sampled);
+}
+
+static void sample_piece(void *arg, uint32_t member, uint32_t piece)
+{
+    const struct picking *picking = arg;
+    struct decode_engine *engine = picking->engine;
+    sample(engine, picking->rows, piece, engine->samplers[member], &engine->picks[piece]);
+}
+
+/* All tokens of a step, each row by one thread: whole rows are long. */
+static void sample_all(struct decode_engine *engine, const struct pass_rows *rows)
+{
+    struct picking picking = {.engine = engine, .rows = rows};
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < engine->running_count; i++) {
+        const struct decode_request *request = &engine->requests[engine->running[i]];
+        if (request->engine.rows > 0 &&
+            request->engine.computed + request->engine.rows == request->engine.token_count)
+            engine->picks[count++].place = engine->running[i];
+    }
+    if (rows->best == NULL && count > 1) {
+        model_share(engine->worker->model, sample_piece, &picking, count);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        sample_piece(&picking, 0, i);
+}
+
+/* Takes the token that was picked for a sequence. False: it leaves the batch. */
+static bool take_pick(struct decode_engine *engine, const struct decode_pick *pick)
+{
+    const uint32_t place = pick->place;
     struct decode_request *request = &engine->requests[place];
     const struct job *job = &request->job;
     const uint32_t position = request->engine.token_count;
     struct decode_event event = {.kind = EVENT_TOKEN, .place = place};
     event.token.position = position;
-    const enum status status =
-        pass_pick(rows, row, job, engine->sampler, job->choice, position, &event.token.sampled);
-    if (status != STATUS_OK) {
+    event.token.sampled = pick->sampled;
+    if (pick->status != STATUS_OK) {
         struct error error;
-        error_set(&error, status, "no token can be picked at position %" PRIu32 ": %s", position,
-                  pass_sentence(status));
+        error_set(&error, pick->status, "no token can be picked at position %" PRIu32 ": %s",
+                  position, pass_sentence(pick->status));
         LOG_WARN("%s", error.text);
-        fail(engine, place, status, error.text);
+        fail(engine, place, pick->status, error.text);
         return false;
     }
     const int32_t id = event.token.sampled.id;
@@ -167,7 +213,9 @@ static void begin_choices(struct decode_engine *engine, struct decode_request *l
         decode_choice_fork(engine->worker->pages, engine->worker->limits.page_tokens, leader,
                            request);
         leader->engine.unborn_aside -= request->pages_aside;
-        if (pick(engine, place, rows, row))
+        struct decode_pick pick = {.place = place};
+        sample(engine, rows, row, engine->samplers[0], &pick);
+        if (take_pick(engine, &pick))
             decode_batch_add(engine, place);
     }
     leader->engine.unborn_count = 0;
@@ -179,6 +227,7 @@ static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t en
                     const struct pass_rows *rows)
 {
     uint32_t kept = 0, row = 0;
+    sample_all(engine, rows);
     for (uint32_t i = 0; i < engine->running_count; i++) {
         const uint32_t place = engine->running[i];
         struct decode_request *request = &engine->requests[place];
@@ -196,7 +245,7 @@ static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t en
             decode_batch_keep(engine, place); /* a prompt is read: others may begin like it */
         if (request->engine.computed == request->engine.token_count) {
             begin_choices(engine, request, rows, row);
-            stays = pick(engine, place, rows, row++);
+            stays = take_pick(engine, &engine->picks[row++]);
         }
         if (stays)
             engine->running[kept++] = place;

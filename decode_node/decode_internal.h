@@ -97,11 +97,19 @@ struct decode_event {
     };
 };
 
+/* A token that is picked after a forward pass. */
+struct decode_pick {
+    uint32_t place;
+    enum status status;
+    struct sampled sampled;
+};
+
 struct decode_engine {
     struct worker *worker;
     struct engine_port *port;
     struct decode_request *requests;
-    struct sampler *sampler;
+    struct sampler **samplers; /* [threads of the model] */
+    struct decode_pick *picks; /* [batch_max] of this step, by logit row */
     uint32_t batch_max;
     double target_us;  /* of a step; 0: none */
     uint32_t *waiting; /* [max_requests] places in order of arrival */

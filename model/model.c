@@ -337,6 +337,16 @@ const struct model_identity *model_identity(const struct model *model)
     return &model->identity;
 }
 
+void model_share(struct model *model, team_piece_function function, void *arg, uint32_t piece_count)
+{
+    team_share(model->team, function, arg, piece_count);
+}
+
+uint32_t model_threads(const struct model *model)
+{
+    return team_count(model->team);
+}
+
 struct page_pool *model_pages(struct model *model)
 {
     return model->pages;

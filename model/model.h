@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "base/team.h"
 #include "kernels/backend.h"
 #include "model/kv/page_pool.h"
 
@@ -126,6 +127,12 @@ struct forward_hooks {
 enum status model_forward(struct model *model, const struct forward_sequence *sequences,
                           uint32_t sequence_count, const struct forward_hooks *hooks,
                           const float **logits_out, struct error *error);
+
+/* Work of the engine's own, between forward calls, for the threads that compute them: as
+ * team_share. Members are below model_threads. */
+void model_share(struct model *model, team_piece_function function, void *arg,
+                 uint32_t piece_count);
+uint32_t model_threads(const struct model *model); /* any thread */
 
 /* The likeliest token of a row, where nothing else of its logits is wanted. */
 struct forward_best {

@@ -103,15 +103,15 @@ WIDE static void fill_weights(const float *restrict logits, uint32_t count, doub
 WIDE static double sum_of(const double *values, uint32_t count)
 {
     double lanes[LANES] = {0};
-    uint32_t i = 0;
-    for (; i + LANES <= count; i += LANES) {
-        for (uint32_t k = 0; k < LANES; k++)
-            lanes[k] += values[i + k];
+    const uint32_t whole = count - count % LANES;
+    for (const double *at = values; at < values + whole; at += LANES) {
+        for (size_t k = 0; k < LANES; k++)
+            lanes[k] += at[k];
     }
-    for (; i < count; i++)
-        lanes[i % LANES] += values[i];
+    for (size_t k = 0; k < count % LANES; k++)
+        lanes[k] += values[whole + k];
     double sum = 0.0;
-    for (uint32_t k = 0; k < LANES; k++)
+    for (size_t k = 0; k < LANES; k++)
         sum += lanes[k];
     return sum;
 }
@@ -120,27 +120,32 @@ WIDE static double sum_of(const double *values, uint32_t count)
 WIDE static float largest_of(const float *logits, uint32_t count, bool *sound_out)
 {
     float best[BEST_LANES];
-    uint32_t unsound[BEST_LANES] = {0}, i = 0, any = 0;
-    for (uint32_t k = 0; k < BEST_LANES; k++)
+    uint32_t unsound[BEST_LANES] = {0}, any = 0;
+    for (size_t k = 0; k < BEST_LANES; k++)
         best[k] = -INFINITY;
-    for (; i + BEST_LANES <= count; i += BEST_LANES) {
-        for (uint32_t k = 0; k < BEST_LANES; k++) {
-            const float logit = logits[i + k];
-            best[k] = logit > best[k] ? logit : best[k];
-            unsound[k] |= !(logit < INFINITY);
+    const uint32_t whole = count - count % BEST_LANES;
+    for (const float *at = logits; at < logits + whole; at += BEST_LANES) {
+        for (size_t k = 0; k < BEST_LANES; k++) {
+            best[k] = at[k] > best[k] ? at[k] : best[k];
+            unsound[k] |= !(at[k] < INFINITY);
         }
     }
-    for (; i < count; i++) {
-        best[0] = logits[i] > best[0] ? logits[i] : best[0];
-        unsound[0] |= !(logits[i] < INFINITY);
+    for (size_t k = 0; k < count % BEST_LANES; k++) {
+        best[k] = logits[whole + k] > best[k] ? logits[whole + k] : best[k];
+        unsound[k] |= !(logits[whole + k] < INFINITY);
     }
     float largest = best[0];
-    for (uint32_t k = 0; k < BEST_LANES; k++) {
+    for (size_t k = 0; k < BEST_LANES; k++) {
         largest = best[k] > largest ? best[k] : largest;
         any |= unsound[k];
     }
     *sound_out = any == 0;
     return largest;
+}
+
+static uint32_t block_at(uint32_t start, uint32_t count)
+{
+    return count - start < BLOCK ? count - start : BLOCK;
 }
 
 /* Largest logit, lowest id among equals; CORRUPT for what no model should give. */
@@ -151,6 +156,8 @@ static enum status find_best(const float *logits, uint32_t count, int32_t *best_
     if (!sound || largest == -INFINITY)
         return STATUS_CORRUPT;
     uint32_t best = 0;
+    while (largest_of(logits + best, block_at(best, count), &sound) != largest)
+        best += BLOCK;
     while (logits[best] != largest)
         best++;
     *best_out = (int32_t)best;
@@ -230,11 +237,6 @@ static struct candidate filter_edge(struct sampler *sampler, const struct sampli
     for (size_t i = 1; i < kept; i++)
         edge = comes_before(edge, c[i]) ? c[i] : edge;
     return edge;
-}
-
-static uint32_t block_at(uint32_t start, uint32_t count)
-{
-    return count - start < BLOCK ? count - start : BLOCK;
 }
 
 /* The id in whose share of the whole `unit` falls, in ascending order: first the block, by sums,

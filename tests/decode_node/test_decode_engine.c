@@ -172,7 +172,10 @@ static void compare(struct oracle *oracle, uint32_t place)
 {
     static int32_t alone[LONGEST];
     const struct job *job = &requests[place].job;
-    const struct ask ask = {.prompt = job->tokens, .prompt_count = job->prompt_count};
+    const struct ask ask = {.prompt = job->tokens,
+                            .prompt_count = job->prompt_count,
+                            .temperature = job->sampling.temperature,
+                            .seed = job->sampling.seed};
     oracle_generate(oracle, &ask, seen.counts[place], alone);
     for (uint32_t i = 0; i < seen.counts[place]; i++)
         cr_assert_eq(seen.tokens[place][i], alone[i], "request %u, token %u", place, i);
@@ -186,6 +189,8 @@ static void try_batch(uint32_t batch_max, uint32_t pages, uint32_t count, uint32
     for (uint32_t i = 0; i < count; i++) {
         oracle_prompt(i / 3, worker.limits.vocab_count, 100, prompt);
         fill(i, prompt, 1 + i % 50, longest - i % 20);
+        requests[i].job.sampling.temperature = i % 2 == 0 ? 0 : 1.1f;
+        requests[i].job.sampling.seed = i;
         const struct decode_command command = {.kind = COMMAND_ADMIT, .place = i};
         engine_port_command(engine.port, &command);
     }
