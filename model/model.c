@@ -268,7 +268,9 @@ enum status model_outline_read(const char *path, struct model_outline *out, stru
     struct net_config config;
     TRY(model_file_open(path, &file, error));
     /* Which context will be served is not known yet: one token is in every window. */
-    const enum status status = net_config_read(file, 1, &config, error);
+    enum status status = net_config_read(file, 1, &config, error);
+    if (status == STATUS_OK)
+        status = weights_check(file, &config, QUANTIZE_NONE, error);
     uint64_t bytes = 0;
     for (size_t i = 0; i < model_file_tensor_count(file); i++)
         bytes += model_file_tensor_at(file, i)->bytes;
@@ -288,6 +290,7 @@ static enum status open_file(struct model *model, const struct model_file *file,
     TRY(net_config_read(file, options->context_tokens, &model->config, error));
     TRY(settle_options(&model->config, options, error));
     TRY(read_text(model, file, error));
+    TRY(weights_check(file, &model->config, options->quantize, error));
     fill_info(model, options);
     TRY(open_backend(model, options, error));
     TRY(open_pages(model, options, error));

@@ -209,7 +209,10 @@ static enum status visit_row(struct tensor_walk *walk, const struct tensor_row *
         struct tensor_place place = {.row = row, .layer = layer, .expert = expert};
         bool present = false;
         if (visit == NULL) {
-            find_tensor(walk, &place);
+            /* Experts of a GGUF file are one tensor; past one that is not there none is looked for.
+             */
+            if (find_tensor(walk, &place) == NULL || model_file_config(walk->file) == NULL)
+                break;
             continue;
         }
         TRY(settle_place(walk, &place, &present, error));

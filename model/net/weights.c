@@ -150,6 +150,16 @@ static enum status load_all(struct loader *loader, struct error *error)
     return tensor_walk_each(&loader->walk, load_place, loader, error);
 }
 
+enum status weights_check(const struct model_file *file, const struct net_config *config,
+                          enum model_quantize quantize, struct error *error)
+{
+    struct tensor_walk walk = {
+        .file = file, .file_name = model_file_name(file), .config = config, .quantize = quantize};
+    const enum status status = tensor_walk_check(&walk, error);
+    tensor_walk_release(&walk);
+    return status;
+}
+
 enum status weights_load(const struct model_file *file, const struct net_config *config,
                          struct backend *backend, enum model_quantize quantize,
                          const struct load_progress *progress, struct weights *weights,

@@ -58,6 +58,10 @@ struct load_progress {
     void *arg;
 };
 
+/* The same checks alone, so that nothing is allocated for a model whose files are not right. */
+enum status weights_check(const struct model_file *file, const struct net_config *config,
+                          enum model_quantize quantize, struct error *error);
+
 /* INVALID when there is nothing that `quantize` could be done to.
  *
  * Checks that the files have every tensor of the table in its shape and none besides, then loads
