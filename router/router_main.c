@@ -27,8 +27,8 @@ struct options {
 
 /* clang-format off */
 static const struct config_row rows[] = {
-    {"model", CONFIG_TEXT, AT(model), NULL, "FILE",
-     "GGUF file of the model; only its metadata and tokenizer are read", 0, 0},
+    {"model", CONFIG_TEXT, AT(model), NULL, "PATH",
+     "GGUF file or Hugging Face folder of the model; only its tokenizer is read", 0, 0},
     {"model-name", CONFIG_TEXT, ROUTER_AT(model_name), NULL, "NAME",
      "model id clients see (default: the file's name without .gguf)", 0, 0},
     {"http", CONFIG_TEXT, ROUTER_AT(http), "127.0.0.1:8000", "ADDR:PORT",
@@ -143,17 +143,23 @@ static void raise_descriptor_limit(void)
         LOG_WARN("the limit on open files stays at its default: %s", strerror(errno));
 }
 
-/* "/models/SmolLM2-135M.gguf" is served as "SmolLM2-135M"; the caller frees. */
-static char *name_of_file(const char *path)
+/* "/models/SmolLM2-135M.gguf" is served as "SmolLM2-135M", a folder "/models/Qwen2.5-0.5B/" as
+ * "Qwen2.5-0.5B"; the caller frees. */
+static char *name_of_model(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *name = strdup(slash ? slash + 1 : path);
-    if (name == NULL)
-        return NULL;
-    char *dot = strrchr(name, '.');
-    if (dot != NULL && dot != name)
-        *dot = '\0';
-    return name;
+    static const char ending[] = ".gguf";
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t start = end;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    const size_t bytes = end - start;
+    const size_t cut = bytes >= sizeof ending && memcmp(path + end - (sizeof ending - 1), ending,
+                                                        sizeof ending - 1) == 0
+                           ? sizeof ending - 1
+                           : 0;
+    return strndup(path + start, bytes - cut);
 }
 
 static void on_stop_signal(void *arg)
@@ -220,7 +226,7 @@ int main(int argc, char **argv)
     struct text *text;
     if (text_open(options.model, &text, &error) != STATUS_OK)
         return fail(&options, &error);
-    char *name = name_of_file(options.model);
+    char *name = name_of_model(options.model);
     CHECK(name != NULL);
     if (!options.router.model_name)
         options.router.model_name = name;

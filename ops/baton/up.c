@@ -94,8 +94,9 @@ static enum status model_check(const char *model, struct error *error)
     struct stat found;
     if (stat(model, &found) != 0)
         return error_set_errno(error, STATUS_NOT_FOUND, "the model %s cannot be opened", model);
-    if (!S_ISREG(found.st_mode))
-        return error_set(error, STATUS_INVALID, "the model %s is not a file", model);
+    if (!S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode))
+        return error_set(error, STATUS_INVALID, "the model %s is neither a file nor a folder",
+                         model);
     return STATUS_OK;
 }
 
