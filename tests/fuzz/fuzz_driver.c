@@ -27,6 +27,7 @@ enum {
     INPUT_BYTES_MAX = 1 << 16,
     CHANGES_MAX = 6,
     MEMORY_BYTES_MAX = 1 << 30,
+    LONG_TIMES = 12, /* BATON_TEST_LONG=1: so many times the seconds */
     EXIT_WRONG_USAGE = 2,
 };
 
@@ -188,7 +189,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s CORPUS [SECONDS [COUNT [SEED]]], CORPUS has a file\n", argv[0]);
         return EXIT_WRONG_USAGE;
     }
-    const uint64_t seconds = argc > 2 ? strtoull(argv[2], NULL, 10) : 10;
+    const char *wanted = getenv("BATON_TEST_LONG");
+    const uint64_t times = wanted != NULL && strcmp(wanted, "1") == 0 ? LONG_TIMES : 1;
+    const uint64_t seconds = (argc > 2 ? strtoull(argv[2], NULL, 10) : 10) * times;
     const uint64_t most = argc > 3 ? strtoull(argv[3], NULL, 10) : UINT64_MAX;
     struct random random;
     random_init(&random, argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
