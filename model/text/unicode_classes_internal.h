@@ -29,7 +29,7 @@
     "\\x{205f}\\x{3000}"
 
 /* Word characters and punctuation as the reference's steps define them. */
-#define CLASS_WORD        "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
+#define CLASS_WORD        CLASS_LETTERS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}"
 #define CLASS_PUNCTUATION "!-/:-@\\[-`{-~\\p{P}"
 
 #endif

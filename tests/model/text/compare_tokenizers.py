@@ -104,7 +104,7 @@ def kinds():
                             decoders.Fuse()]), "fallback"),
         ("words", norm.Lowercase(), pre.Sequence([pre.WhitespaceSplit(), pre.Punctuation()]),
          decoders.Fuse(), "characters"),
-        ("whitespace", norm.StripAccents(), pre.Whitespace(), None, "characters"),
+        ("whitespace", None, pre.Whitespace(), None, "characters"),
         ("bert", norm.Strip(), pre.BertPreTokenizer(), None, "characters"),
         ("removed", None, pre.Sequence([pre.Split(Regex(r"[aeiou\s]"), "removed"),
                                         pre.CharDelimiterSplit("_")]), None, "characters"),

@@ -64,3 +64,14 @@ Test(unicode, a_long_run_of_marks_is_ordered_in_linear_time)
     buffer_free(&marks);
     buffer_free(&scratch);
 }
+
+Test(unicode, strips_marks_and_lowers_case)
+{
+    struct buffer out = {0};
+    unicode_strip_marks("e\xcc\x81\xe0\xa4\xb9\xe0\xa5\x80x", 10, &out); // acute, vowel sign
+    cr_expect_str_eq(out.data, "e\xe0\xa4\xb9x");
+    buffer_clear(&out);
+    unicode_lowercase("\xc4\xb0\xc3\x89", 4, &out);
+    cr_expect_str_eq(out.data, "i\xcc\x87\xc3\xa9");
+    buffer_free(&out);
+}
