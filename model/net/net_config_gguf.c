@@ -342,6 +342,10 @@ enum status net_config_read_gguf(const struct model_file *file, uint32_t served_
     TRY(read_real_or(&source, "attn_logit_softcapping", 1e6f, &config->attention_cap));
     TRY(refuse_unsupported(&source));
     TRY(read_window(&source, served_tokens, config));
+    /* Files of Gemma 3 do not say how scores are scaled; the one of 27 billion weights, which alone
+     * has 62 layers, does it by the embedding's share of a head. */
+    if (config->architecture->window == WINDOW_PATTERN && config->layers == 62)
+        config->attention_scale = 1.0f / sqrtf((float)config->embedding / (float)config->heads);
 
     const struct tensor_view *embedding = model_file_tensor_find(file, "token_embd.weight", NULL);
     if (embedding == NULL)
