@@ -75,3 +75,15 @@ Test(unicode, strips_marks_and_lowers_case)
     cr_expect_str_eq(out.data, "i\xcc\x87\xc3\xa9");
     buffer_free(&out);
 }
+
+Test(unicode, compatibility_forms_know_what_unicode_9_knew)
+{
+    struct buffer scratch = {0};
+    const char *text;
+    size_t bytes;
+    unicode_normalize(UNICODE_NFKC, "\xef\xac\x81\xe3\x8b\xbf", 6, &scratch, &text, &bytes);
+    cr_expect(bytes == 5 && memcmp(text, "fi\xe3\x8b\xbf", 5) == 0); // U+32FF is of Unicode 12
+    unicode_normalize(UNICODE_NFKD, "\xc3\xa9\xe2\x91\xa0", 5, &scratch, &text, &bytes);
+    cr_expect(bytes == 4 && memcmp(text, "e\xcc\x81\x31", 4) == 0);
+    buffer_free(&scratch);
+}
