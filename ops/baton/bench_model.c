@@ -179,7 +179,7 @@ static enum status run(const struct options *options, struct team *team, struct 
     const struct model_options model = model_options_of(options, &prefill, &decode);
     if (options->load)
         TRY(bench_load(&model, team, options->runs, &load, error));
-    TRY(session_open(&model, &session, error));
+    TRY(session_open(&model, SESSION_TEXT, &session, error));
     session.chunk_tokens = options->chunk_tokens;
     const enum status status =
         report_run(options, &prefill, &decode, &session, &load, isa, team, error);

@@ -266,7 +266,8 @@ static enum status evaluate(const struct options *options, FILE *file, struct er
         .max_logit_rows = options->all_positions || options->kl ? options->chunk_tokens : 1,
     };
     struct evaluation evaluation = {.options = options};
-    TRY(session_open(&model, &evaluation.session, error));
+    const enum session_text text = options->text == NULL ? SESSION_TEXT_IF_THERE : SESSION_TEXT;
+    TRY(session_open(&model, text, &evaluation.session, error));
     const enum status status = options->kl ? evaluate_kl(&evaluation, &model, file, error)
                                            : evaluate_logits(&evaluation, file, error);
     session_close(&evaluation.session);

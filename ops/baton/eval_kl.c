@@ -74,7 +74,7 @@ enum status eval_kl_open(struct session *run, const struct model_options *run_op
         options.activations = ACTIVATION_F32;
     options.quantize = QUANTIZE_NONE;
     options.kv_dtype = kl->reference_kv_dtype;
-    const enum status status = session_open(&options, &kl->reference, error);
+    const enum status status = session_open(&options, SESSION_TEXT_IF_THERE, &kl->reference, error);
     if (status != STATUS_OK) {
         free(kl->divergences);
         free(kl);

@@ -76,21 +76,29 @@ static uint32_t next_best(const float *logits, uint32_t count, float bound, uint
     return best;
 }
 
+static void put_token(struct buffer *out, const struct text *text, uint32_t id)
+{
+    size_t bytes;
+    const char *token = text_token_bytes(text, (int32_t)id, &bytes);
+    buffer_add_text(out, "  ");
+    put_quoted(out, token, bytes);
+}
+
 static void put_table(struct eval_output *output, const float *logits)
 {
     struct buffer *out = &output->pending;
     uint32_t id = 0, place = 0;
     float bound = INFINITY;
-    buffer_printf(out, "  %4s  %8s  %10s  token\n", "rank", "id", "logit");
+    buffer_printf(out, "  %4s  %8s  %10s%s\n", "rank", "id", "logit",
+                  output->text ? "  token" : "");
     for (; place < output->top; place++) {
         id = next_best(logits, output->vocab_count, bound, id);
         if (id == output->vocab_count) /* what is left is not a number */
             break;
-        size_t bytes;
-        const char *text = text_token_bytes(output->text, (int32_t)id, &bytes);
-        buffer_printf(out, "  %4" PRIu32 "  %8" PRIu32 "  %10.4f  ", place + 1, id,
+        buffer_printf(out, "  %4" PRIu32 "  %8" PRIu32 "  %10.4f", place + 1, id,
                       (double)logits[id]);
-        put_quoted(out, text, bytes);
+        if (output->text)
+            put_token(out, output->text, id);
         buffer_add_char(out, '\n');
         bound = logits[id];
     }
@@ -143,14 +151,17 @@ static void put_continuation(struct eval_output *output, const struct token_list
     struct buffer *out = &output->pending;
     struct buffer text = {0};
     struct text_stream stream;
-    text_stream_init(&stream, output->text, false);
     buffer_add_text(out, "  continuation:");
-    for (size_t i = 0; i < ids->count; i++) {
+    for (size_t i = 0; i < ids->count; i++)
         buffer_printf(out, " %" PRId32, ids->ids[i]);
+    buffer_add_char(out, '\n');
+    if (!output->text)
+        return;
+    text_stream_init(&stream, output->text, false);
+    for (size_t i = 0; i < ids->count; i++)
         text_stream_push(&stream, ids->ids[i], &text);
-    }
     text_stream_finish(&stream, &text);
-    buffer_add_text(out, "\n  ");
+    buffer_add_text(out, "  ");
     put_quoted(out, text.size == 0 ? "" : text.data, text.size);
     buffer_add_char(out, '\n');
     buffer_free(&text);

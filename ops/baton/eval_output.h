@@ -11,7 +11,7 @@
 #include "model/text/text.h"
 
 struct eval_output {
-    const struct text *text;
+    const struct text *text; /* NULL: ids alone */
     uint32_t vocab_count, top;
     bool json;
     bool positions;        /* the line's array of all positions is open */

@@ -278,7 +278,7 @@ static enum status run(const struct options *options, uint64_t seed, const char 
             .context_tokens = options->context,
             .max_rows = options->chunk_tokens,
         };
-        status = session_open(&model, &session, error);
+        status = session_open(&model, SESSION_TEXT, &session, error);
     }
     if (status == STATUS_OK) {
         /* The second Ctrl-C ends the process the hard way. */

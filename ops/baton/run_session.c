@@ -40,8 +40,8 @@ static void show_loaded(const struct progress_line *line, const struct model_inf
                 (double)info->tensor_bytes / (info->pack_seconds * 1e9));
 }
 
-enum status session_open(const struct model_options *options, struct session *out,
-                         struct error *error)
+enum status session_open(const struct model_options *options, enum session_text wanted,
+                         struct session *out, struct error *error)
 {
     struct session session = {.chunk_tokens = options->max_rows};
     struct progress_line line = {.start_ns = clock_now_ns(clock_monotonic()),
@@ -49,8 +49,13 @@ enum status session_open(const struct model_options *options, struct session *ou
     struct model_options with_progress = *options;
     with_progress.progress = show_progress;
     with_progress.progress_arg = &line;
-    TRY(text_open(options->path, &session.text, error));
-    const enum status status = model_open(&with_progress, &session.model, error);
+    enum status status = text_open(options->path, &session.text, error);
+    /* What else may not be there is missed by model_open as well. */
+    if (status == STATUS_NOT_FOUND && wanted == SESSION_TEXT_IF_THERE)
+        session.text = NULL;
+    else if (status != STATUS_OK)
+        return status;
+    status = model_open(&with_progress, &session.model, error);
     if (status != STATUS_OK) {
         if (line.spoken && line.terminal)
             fputs("\r\033[K", stderr);

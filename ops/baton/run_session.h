@@ -13,13 +13,15 @@
 /* The model and the text half of the same file. */
 struct session {
     struct model *model;
-    struct text *text;
+    struct text *text;     /* NULL with SESSION_TEXT_IF_THERE and a folder without a tokenizer */
     uint32_t chunk_tokens; /* rows of one forward call at most */
 };
 
+enum session_text { SESSION_TEXT, SESSION_TEXT_IF_THERE };
+
 /* Words about the progress of a long load go to standard error. */
-enum status session_open(const struct model_options *options, struct session *out,
-                         struct error *error);
+enum status session_open(const struct model_options *options, enum session_text wanted,
+                         struct session *out, struct error *error);
 void session_close(struct session *session);
 
 /* A sequence in the model's pages. */

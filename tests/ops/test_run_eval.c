@@ -110,6 +110,26 @@ Test(run_eval, eval_prints_tables_for_people)
     outcome_free(&outcome);
 }
 
+/* A folder of weights alone has no text: ids in, ids out. */
+Test(run_eval, eval_of_ids_needs_no_tokenizer)
+{
+    char folder[600];
+    snprintf(folder, sizeof folder, "%s/golden/tiny/qwen2", shared_folder());
+    if (access(folder, R_OK) != 0)
+        cr_skip_test("the reference data %s is not there", folder);
+    const char *ids = write_text("[1, 2, 3]\n");
+    struct outcome outcome = CALL(command_eval, "--model", folder, "--ids", ids, "--greedy", "4");
+    cr_assert_eq(outcome.exit_code, 0, "%s", outcome.error.data);
+    cr_assert_null(strstr(outcome.out.data, "token\n"));
+    cr_assert_not_null(strstr(outcome.out.data, "continuation: "));
+    outcome_free(&outcome);
+    outcome = CALL(command_eval, "--model", folder, "--kl", "--text", ids);
+    cr_assert_eq(outcome.exit_code, 1);
+    cr_assert_not_null(strstr(outcome.error.data, "tokenizer.json is not there"));
+    outcome_free(&outcome);
+    unlink(ids);
+}
+
 /* A file of ids and the words of the refusal. */
 struct bad_file {
     const char *text, *words;
