@@ -372,8 +372,6 @@ static void ucx_destroy(struct mover *mover)
     for (uint32_t i = 0; i < mover->call_count; i++)
         ucp_listener_reject(mover->listener, mover->calls[i]);
     mover->call_count = 0;
-    if (mover->listener)
-        ucp_listener_destroy(mover->listener);
     struct mover_peer *peer;
     LIST_FOREACH(peer, &mover->peers, entry)
     peer->closed = true;
@@ -383,6 +381,7 @@ static void ucx_destroy(struct mover *mover)
         for (uint32_t d = 0; d < mover->domain_count; d++)
             ucp_worker_progress(mover->domains[d].worker);
     }
+    ucx_listener_close(mover);
     for (uint32_t i = 0; i < mover->domain_count; i++)
         domain_close(&mover->domains[i]);
     while ((peer = LIST_FIRST(&mover->peers))) {

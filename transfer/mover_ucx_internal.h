@@ -145,6 +145,11 @@ void ucx_peer_fail(struct mover_peer *peer, enum status status);
 /* The other side has spoken: the connection is whole. */
 void ucx_peer_greeted(struct mover_peer *peer);
 
+/* ---- mover_ucx_listen.c ---- */
+
+/* Ends the listener once nobody is half way in; a second at most. After the peers have closed. */
+void ucx_listener_close(struct mover *mover);
+
 /* ---- mover_ucx_send.c ---- */
 
 enum status ucx_send_message(struct mover_peer *peer, const void *frame, size_t bytes);
