@@ -398,4 +398,9 @@ void fake_router_expect(struct fake_router *router, struct fake_answer *answer,
     for (uint32_t i = 0; i < answer->token_count; i++)
         cr_assert(answer->seen[answer->ask.emitted_count + i], "token %u is missing", i);
     fake_router_wait(router, "report", answer_reported, answer);
+    /* Whoever waits for a heartbeat now wants one that knows of this. */
+    if (answer->decode != NULL)
+        answer->decode->asked_sequence = answer->decode->heartbeat.sequence;
+    if (answer->prefill != NULL)
+        answer->prefill->asked_sequence = answer->prefill->heartbeat.sequence;
 }
