@@ -31,7 +31,7 @@ struct bpe_scratch {
     size_t symbol_capacity;
     uint32_t symbol_count;
     uint64_t *heap;
-    size_t heap_capacity, heap_count;
+    size_t heap_count;
     uint64_t step_count; /* of the heap and the merges, over all pieces */
 };
 void bpe_scratch_free(struct bpe_scratch *scratch);

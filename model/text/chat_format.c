@@ -9,8 +9,6 @@
 static const char turn_start[] = "<|im_start|>";
 static const char turn_end[] = "<|im_end|>";
 
-enum { TOOL_ROLE_BYTES_MAX = 16 };
-
 static const char *find(const char *data, size_t bytes, const char *what)
 {
     return memmem(data, bytes, what, strlen(what));
@@ -48,8 +46,10 @@ static bool literal_read(const char *from, const char *to, char quote, struct bu
 static bool default_system_find(const char *template, size_t bytes, struct buffer *out)
 {
     static const char opening[] = "<|im_start|>system";
+    enum { TRIES_MAX = 64 }; // each may read the template to its end
     const char *end = template + bytes;
-    for (const char *at = template;; at++) {
+    const char *at = template;
+    for (int tries = 0; tries < TRIES_MAX; tries++, at++) {
         at = find(at, (size_t)(end - at), opening);
         if (at == NULL)
             return false;
@@ -69,6 +69,7 @@ static bool default_system_find(const char *template, size_t bytes, struct buffe
         if (close > content && literal_read(content, close, quote, out))
             return true;
     }
+    return false;
 }
 
 /* Whether the first thing the template prints is the bos token. */

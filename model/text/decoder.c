@@ -96,12 +96,14 @@ const struct decoder_start *decoder_start(const struct decoder *decoder)
     return &decoder->start;
 }
 
-/* A pattern that fails on a token, which is short, leaves the rest of it as it is. */
+/* A pattern that fails on a token, which is short, leaves the rest of it as it is, and so does a
+ * result that is over the limit. */
 static void replace_run(const struct decoder *decoder, const struct step *step, const char *text,
                         size_t bytes, struct buffer *out)
 {
+    const size_t begin = out->size;
     size_t done = 0;
-    for (size_t at = 0; at < bytes;) {
+    for (size_t at = 0; at < bytes && out->size - begin <= DECODED_BYTES_MAX;) {
         bool found;
         size_t start;
         size_t end;

@@ -12,7 +12,11 @@
 
 struct decoder;
 
-enum { DECODER_STEPS_MAX = 16, DECODER_MARK_BYTES_MAX = 16 };
+enum {
+    DECODER_STEPS_MAX = 16,
+    DECODER_MARK_BYTES_MAX = 16,
+    DECODED_BYTES_MAX = 1 << 20, /* that one token may stand for */
+};
 
 /* Without steps a token stands for its text. Built by one thread, then immutable, any thread. */
 struct decoder *decoder_create(void);
@@ -41,7 +45,8 @@ struct decoder_start {
 void decoder_set_start(struct decoder *decoder, const struct decoder_start *start);
 const struct decoder_start *decoder_start(const struct decoder *decoder);
 
-/* Appends what a token stands for by itself. */
+/* Appends what a token stands for by itself. A replacement that makes more than DECODED_BYTES_MAX
+ * of it ends there, and it is for the caller to refuse the token. */
 void decoder_token(const struct decoder *decoder, const char *text, size_t bytes,
                    struct buffer *out);
 

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "model/text/unicode_classes_internal.h"
 
-enum { EXPRESSION_BYTES_MAX = 16384, MATCH_LIMIT_BASE = 1000000, MATCH_LIMIT_PER_BYTE = 16 };
+enum { MATCH_LIMIT_BASE = 1000000, MATCH_LIMIT_PER_BYTE = 16 };
 
 struct pattern {
     pcre2_code *code;
@@ -191,10 +191,10 @@ static enum status code_compile(const char *expression, size_t bytes, uint32_t o
 enum status pattern_create(const char *expression, size_t bytes, struct pattern **out,
                            struct error *error)
 {
-    if (bytes > EXPRESSION_BYTES_MAX)
+    if (bytes > PATTERN_BYTES_MAX)
         return error_set(error, STATUS_UNSUPPORTED,
                          "a regular expression has %zu bytes, the limit is %d", bytes,
-                         EXPRESSION_BYTES_MAX);
+                         PATTERN_BYTES_MAX);
     /* As it stands this one walks every run of spaces once from each of its characters. */
     static const char trailing_spaces[] = "\\s+$";
     if (bytes == sizeof trailing_spaces - 1 && memcmp(expression, trailing_spaces, bytes) == 0) {
@@ -232,7 +232,7 @@ struct pattern *pattern_create_literal(const char *text, size_t bytes)
 {
     struct pattern *pattern = NULL;
     struct error error;
-    CHECK(bytes > 0);
+    CHECK(bytes > 0 && bytes <= PATTERN_BYTES_MAX);
     CHECK(code_compile(text, bytes, PCRE2_UTF | PCRE2_LITERAL, &pattern, &error) == STATUS_OK);
     return pattern;
 }

@@ -13,12 +13,15 @@
 
 struct pattern;
 
+/* Of an expression and of a literal: what PCRE2 compiles of so many bytes fits its 64 KiB. */
+enum { PATTERN_BYTES_MAX = 16384 };
+
 /* From a regular expression; INVALID or UNSUPPORTED with the position. Immutable, any thread. */
 enum status pattern_create(const char *expression, size_t bytes, struct pattern **out,
                            struct error *error);
 /* From PCRE2's own syntax; the program's own patterns. */
 struct pattern *pattern_create_own(const char *expression);
-/* Matches exactly this text; bytes > 0. */
+/* Matches exactly this text of 1 to PATTERN_BYTES_MAX bytes, well-formed UTF-8. */
 struct pattern *pattern_create_literal(const char *text, size_t bytes);
 void pattern_destroy(struct pattern *pattern); /* NULL is fine */
 

@@ -1,8 +1,8 @@
 /* The text half of a model: vocabulary, tokenizer, chat format. Needs no weights.
  *
  * The noun is `struct text`, opened from the model file's metadata and immutable afterwards: any
- * thread may use it, each with its own `struct text_scratch` where one is asked for. Ids are int32,
- * text is bytes (NUL included). Special tokens in a user's text stay text unless asked for. */
+ * thread may use it. Ids are int32, text is bytes (NUL included). Special tokens in a user's text
+ * stay text unless asked for. */
 #ifndef BATON_MODEL_TEXT_TEXT_H
 #define BATON_MODEL_TEXT_TEXT_H
 

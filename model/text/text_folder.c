@@ -52,7 +52,8 @@ static enum status file_read(const char *folder, const char *name, size_t bytes_
     if (length < 0 || length >= PATH_BYTES_MAX)
         return error_set(error, STATUS_INVALID, "the path of the model has more than %d bytes",
                          PATH_BYTES_MAX - 1);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Non-blocking, so that a FIFO in place of a file does not hang us. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
         return STATUS_NOT_FOUND;
     if (fd < 0)

@@ -97,11 +97,10 @@ static enum status vocab_array_read(struct entries *entries, const struct json *
 static enum status added_read(struct entries *entries, const struct json *added,
                               struct error *error)
 {
-    const struct json *id = json_get(added, "id");
+    const struct json *id = json_kind(added) == JSON_OBJECT ? json_get(added, "id") : NULL;
     const char *text;
     size_t bytes;
-    if (json_kind(added) != JSON_OBJECT || id == NULL || json_kind(id) != JSON_INT ||
-        json_int(id) > (int64_t)entries->count + 65536)
+    if (id == NULL || json_kind(id) != JSON_INT || json_int(id) > (int64_t)entries->count + 65536)
         return error_set(error, STATUS_CORRUPT,
                          "%s: an added token has no id, or one far above %llu", entries->path,
                          (unsigned long long)entries->count);

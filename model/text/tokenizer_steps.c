@@ -107,6 +107,10 @@ static enum status pattern_read(const struct context *context, const struct json
                          context->path);
     if (json_get(pattern, "String") != NULL) {
         TRY(json_member_string(pattern, "String", context->path, &written, &bytes, context->error));
+        if (bytes > PATTERN_BYTES_MAX)
+            return error_set(context->error, STATUS_UNSUPPORTED,
+                             "%s: a step's 'String' has %zu bytes, the limit is %d", context->path,
+                             bytes, PATTERN_BYTES_MAX);
         if (bytes > 0)
             *out = pattern_create_literal(written, bytes);
         return STATUS_OK;
@@ -323,9 +327,10 @@ static enum status read_delimiter(struct context *context, const struct json *st
     const char *delimiter;
     size_t bytes;
     TRY(json_member_string(step, "delimiter", context->path, &delimiter, &bytes, context->error));
-    if (bytes == 0)
-        return error_set(context->error, STATUS_CORRUPT, "%s: a 'delimiter' is empty",
-                         context->path);
+    if (bytes == 0 || bytes > PATTERN_BYTES_MAX)
+        return error_set(context->error, STATUS_CORRUPT,
+                         "%s: a 'delimiter' has %zu bytes, the limits are 1 and %d", context->path,
+                         bytes, PATTERN_BYTES_MAX);
     return pretokenizer_add_pattern(context->text->pretokenizer,
                                     pattern_create_literal(delimiter, bytes), CUT_REMOVED, false,
                                     context->error);

@@ -196,6 +196,10 @@ enum status vocabulary_fill(struct vocabulary *vocabulary, struct token_entry *t
         vocabulary->types[i] = token->type;
         vocabulary->flags[i] = token->flags;
         token_texts_add(vocabulary, token, level, decoder);
+        if (vocabulary->bytes.size - vocabulary->starts[i] > DECODED_BYTES_MAX)
+            return error_set(error, STATUS_UNSUPPORTED,
+                             "%s: token %u stands for %zu bytes, the limit is %d", path, i,
+                             vocabulary->bytes.size - vocabulary->starts[i], DECODED_BYTES_MAX);
         if (vocabulary->bytes.size > UINT32_MAX || vocabulary->texts.size > UINT32_MAX)
             return error_set(error, STATUS_UNSUPPORTED, "%s: the texts of its tokens exceed 4 GiB",
                              path);

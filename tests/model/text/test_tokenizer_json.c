@@ -234,6 +234,30 @@ Test(tokenizer_json, tables_must_fit_together)
             STATUS_CORRUPT, "'unk_id' is 7, the vocabulary has 1 tokens");
     refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", STATUS_CORRUPT,
             "token 0 of the vocabulary is not a text and a score");
+    refused("{\"added_tokens\":[1],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+            STATUS_CORRUPT, "an added token has no id");
+}
+
+Test(tokenizer_json, texts_to_search_for_and_what_tokens_stand_for_have_limits)
+{
+    enum { BYTES = 16385 };
+    static char json[2 * BYTES];
+    char run[BYTES + 1], run_of_b[101];
+    memset(run, 'a', BYTES);
+    run[BYTES] = '\0';
+    memset(run_of_b, 'b', sizeof run_of_b - 1);
+    run_of_b[sizeof run_of_b - 1] = '\0';
+    snprintf(json, sizeof json,
+             "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"%s\"}},"
+             "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+             run);
+    refused(json, STATUS_UNSUPPORTED, "a step's 'String' has 16385 bytes, the limit is 16384");
+    snprintf(
+        json, sizeof json,
+        "{\"decoder\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"b\"},\"content\":\"%s\"},"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"%s\":0},\"merges\":[]}}",
+        run, run_of_b);
+    refused(json, STATUS_UNSUPPORTED, "the limit is 1048576");
 }
 
 Test(tokenizer_json, a_folder_without_a_tokenizer_is_refused)
