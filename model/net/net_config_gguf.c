@@ -263,9 +263,11 @@ static enum status read_window(const struct source *source, uint32_t served_toke
     double value = 0;
     make_key(source, "attention.sliding_window", key);
     const enum status status = read_any(source, key, &value);
-    if (status == STATUS_NOT_FOUND || value == 0)
+    if (status == STATUS_NOT_FOUND)
         return STATUS_OK;
     TRY(status);
+    if (value == 0)
+        return STATUS_OK;
     const enum net_window rule = config->architecture->window;
     if (rule == WINDOW_EVERY || rule == WINDOW_PATTERN) {
         TRY(read_count(source, "attention.sliding_window", NET_CONTEXT_MAX, &config->window));
@@ -286,11 +288,11 @@ static enum status read_window(const struct source *source, uint32_t served_toke
 static enum status read_experts(const struct source *source, struct net_config *config)
 {
     char key[KEY_BYTES];
-    uint64_t count;
+    uint64_t count = 0;
     config->experts_sum_to_one = true;
-    if (gguf_get_u64(source->file, make_key(source, "expert_count", key), &count, NULL) ==
-            STATUS_NOT_FOUND ||
-        count == 0)
+    enum status status =
+        gguf_get_u64(source->file, make_key(source, "expert_count", key), &count, NULL);
+    if (status == STATUS_NOT_FOUND || (status == STATUS_OK && count == 0))
         return read_count(source, "feed_forward_length", NET_WIDTH_MAX, &config->feed_forward);
     TRY(read_count(source, "expert_count", NET_EXPERTS_MAX, &config->experts));
     TRY(read_count(source, "expert_used_count", NET_EXPERTS_MAX, &config->experts_used));
@@ -304,9 +306,9 @@ static enum status read_experts(const struct source *source, struct net_config *
                        &config->shared_width));
         config->experts_sum_to_one = false;
     }
-    gguf_get_bool(source->file, make_key(source, "expert_weights_norm", key),
-                  &config->experts_sum_to_one, NULL);
-    return STATUS_OK;
+    status = gguf_get_bool(source->file, make_key(source, "expert_weights_norm", key),
+                           &config->experts_sum_to_one, source->error);
+    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
 static enum status find_architecture(struct source *source, const struct architecture **out)

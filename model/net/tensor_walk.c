@@ -128,7 +128,7 @@ static enum status find_factors(struct tensor_walk *walk, struct tensor_place *p
     const uint64_t rows = (source->tensor_rows + source->factor_rows - 1) / source->factor_rows;
     const uint64_t columns = (place->inputs + source->factor_columns - 1) / source->factor_columns;
     const struct quant_type *type = source->factors->type;
-    if (type == NULL || type->block_values != 1 ||
+    if (type == NULL || type->block_values != 1 || type->scaled ||
         source->factors->bytes != rows * columns * type->block_bytes)
         return error_set(error, STATUS_INVALID,
                          "%s: '%s' must hold %" PRIu64 " scales of F32, F16 or BF16",
@@ -186,7 +186,12 @@ static enum status settle_place(struct tensor_walk *walk, struct tensor_place *p
         return error_set(error, STATUS_UNSUPPORTED,
                          "%s: tensor '%s' is %s, which Baton does not compute on", walk->file_name,
                          place->name, tensor->type_name);
-    if (place->row->form != MATRIX && tensor->type->block_values != 1)
+    if (tensor->type->scaled && source->transposed)
+        return error_set(error, STATUS_UNSUPPORTED,
+                         "%s: tensor '%s' is of %s in a folder that keeps matrices transposed, "
+                         "which Baton does not read",
+                         walk->file_name, place->name, tensor->type_name);
+    if (place->row->form != MATRIX && (tensor->type->block_values != 1 || tensor->type->scaled))
         return error_set(error, STATUS_UNSUPPORTED,
                          "%s: tensor '%s' is a vector of %s, Baton reads F32, F16 and BF16",
                          walk->file_name, place->name, tensor->type_name);
