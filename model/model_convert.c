@@ -4,6 +4,7 @@
 #include "model/model_convert.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -209,14 +210,23 @@ static enum status convert_file(struct converter *c, bool *text_out, struct erro
     return gguf_writer_finish(c->writer, error);
 }
 
+/* The writer fills OUT.part and renames it, so neither name may be one that is read. */
+static bool overwrites_input(const struct model_file *file, const char *out)
+{
+    char part[4096];
+    const int bytes = snprintf(part, sizeof part, "%s.part", out);
+    return model_file_is_input(file, out) ||
+           (bytes < (int)sizeof part && model_file_is_input(file, part));
+}
+
 static enum status convert_open(const struct model_file *file,
                                 const struct model_conversion *conversion, bool *text_out,
                                 struct error *error)
 {
     struct converter c = {.conversion = conversion};
-    if (model_file_is_input(file, conversion->out))
-        return error_set(error, STATUS_INVALID, "%s is a file of the model that is read",
-                         conversion->out);
+    if (overwrites_input(file, conversion->out))
+        return error_set(error, STATUS_INVALID, "%s or %s.part is a file of the model that is read",
+                         conversion->out, conversion->out);
     TRY(net_config_read(file, 1, &c.config, error));
     c.walk = (struct tensor_walk){
         .file = file, .file_name = model_file_name(file), .config = &c.config, .reference = true};
