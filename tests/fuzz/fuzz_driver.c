@@ -4,7 +4,7 @@
  *   fuzz_TARGET CORPUS [SECONDS [COUNT [SEED]]]
  *
  * An input that crashes, or takes more than its CPU time, ends the process; what it was then lies
- * in fuzz-TARGET.crash in the working directory. Without a sanitizer the memory of the process is
+ * in fuzz_TARGET.crash in the working directory. Without a sanitizer the memory of the process is
  * bounded too, so that an allocation which an input should not bring about fails. */
 #include <dirent.h>
 #include <fcntl.h>
