@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "model/text/unicode_classes_internal.h"
 
-enum { MATCH_LIMIT_BASE = 1000000, MATCH_LIMIT_PER_BYTE = 16 };
+enum { MATCH_LIMIT_BASE = 1000000, MATCH_LIMIT_PER_BYTE = 16, MATCH_KIB_MAX = 256 << 10 };
 
 struct pattern {
     pcre2_code *code;
@@ -252,6 +252,7 @@ struct pattern_scratch *pattern_scratch_create(void)
     scratch->match = pcre2_match_data_create(1, NULL);
     scratch->context = pcre2_match_context_create(NULL);
     CHECK(scratch->match != NULL && scratch->context != NULL);
+    pcre2_set_heap_limit(scratch->context, MATCH_KIB_MAX);
     return scratch;
 }
 
@@ -270,7 +271,7 @@ static enum status match_fail(int code, size_t bytes, struct error *error)
                        code == PCRE2_ERROR_DEPTHLIMIT;
     return error_set(error, limit ? STATUS_LIMIT : STATUS_INTERNAL,
                      "cutting a text of %zu bytes into pieces %s (PCRE2 error %d)", bytes,
-                     limit ? "took too many steps" : "failed", code);
+                     limit ? "took too many steps or too much memory" : "failed", code);
 }
 
 enum status pattern_find(const struct pattern *pattern, struct pattern_scratch *scratch,

@@ -31,7 +31,8 @@ struct pattern_scratch *pattern_scratch_create(void);
 void pattern_scratch_destroy(struct pattern_scratch *scratch); /* NULL is fine */
 
 /* The first match in well-formed UTF-8 at or after `at`: *found_out, and its bounds, which may be
- * equal. LIMIT when the text takes too many steps: a million and 16 a byte. */
+ * equal. LIMIT when a match takes too many steps, a million and 16 a byte, or more than
+ * 256 MiB. */
 enum status pattern_find(const struct pattern *pattern, struct pattern_scratch *scratch,
                          const char *text, size_t bytes, size_t at, bool *found_out,
                          size_t *start_out, size_t *end_out, struct error *error);
