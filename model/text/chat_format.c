@@ -46,7 +46,7 @@ static bool literal_read(const char *from, const char *to, char quote, struct bu
 static bool default_system_find(const char *template, size_t bytes, struct buffer *out)
 {
     static const char opening[] = "<|im_start|>system";
-    enum { TRIES_MAX = 64 }; // each may read the template to its end
+    enum { TRIES_MAX = 64 }; /* each may read the template to its end */
     const char *end = template + bytes;
     const char *at = template;
     for (int tries = 0; tries < TRIES_MAX; tries++, at++) {
