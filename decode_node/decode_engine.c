@@ -241,8 +241,11 @@ static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t en
             request->engine.first_step_us = (end_ns - start_ns) / NS_PER_US;
         }
         request->engine.computed += request->engine.rows;
-        if (request->engine.computed == request->engine.token_count && request->engine.rows > 1)
-            decode_batch_keep(engine, place); /* a prompt is read: others may begin like it */
+        /* A prompt is read: others may begin like it. Choices that begin here hold the pages as the
+         * index has them: who holds a page of it holds all pages before it. */
+        if (request->engine.computed == request->engine.token_count &&
+            (request->engine.rows > 1 || request->engine.unborn_count > 0))
+            decode_batch_keep(engine, place);
         if (request->engine.computed == request->engine.token_count) {
             begin_choices(engine, request, rows, row);
             stays = take_pick(engine, &engine->picks[row++]);

@@ -136,7 +136,8 @@ static void add_up(const struct decode_node *node, const struct decode_request *
     }
 }
 
-/* What would only wait here waits at the router. */
+/* What would only wait here waits at the router; a request that is alone, with all its choices, is
+ * taken at any price. */
 static enum status check_target(const struct decode_node *node,
                                 const struct decode_request *request, struct error *error)
 {
@@ -146,7 +147,7 @@ static enum status check_target(const struct decode_node *node,
         return STATUS_OK;
     add_up(node, request, &context, &count);
     const double expected_us = step_cost_us(&node->cost, context, count);
-    if (count == 1 || expected_us <= node->engine.target_us)
+    if (count == request->member_count || expected_us <= node->engine.target_us)
         return STATUS_OK;
     return error_set(error, STATUS_BUSY,
                      "a step of %" PRIu32 " sequences with %" PRIu64

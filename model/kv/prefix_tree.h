@@ -56,10 +56,10 @@ uint32_t prefix_tree_lookup(struct prefix_tree *tree, uint64_t salt, const int32
 /* ---- adding ---- */
 
 /* Adds the full pages of a sequence that the caller holds and that are computed; nobody writes them
- * from now on. slots: [count / page_tokens], and each that is being sent is in the tree already or
- * not there: where an equal page was there already, the caller's is let go of and slots[i] becomes
- * the old one, held by the caller instead. Stops before a page that somebody computes; returns the
- * number of pages that are in the tree and the caller's. */
+ * from now on. slots: [count / page_tokens], none of them being sent: where an equal page was there
+ * already, the caller's is let go of and slots[i] becomes the old one, held by the caller instead.
+ * So whoever shares the caller's pages does so after this, never before. Stops before a page that
+ * somebody computes; returns the number of pages that are in the tree and the caller's. */
 uint32_t prefix_tree_insert(struct prefix_tree *tree, uint64_t salt, const int32_t *tokens,
                             uint32_t count, uint32_t *slots);
 /* Announces pages that `owner` holds and is about to compute, after those that lookup gave it:
