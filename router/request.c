@@ -386,14 +386,14 @@ static void place_again(struct request *request, struct request_actions *actions
 static void on_failed(struct request *request, const struct request_event *event, uint64_t now_ns,
                       struct request_actions *actions)
 {
-    /* Who gave up has forgotten the request already. */
+    /* Who gave up has forgotten the request already; a decode node only the one choice. */
     if (event->worker != 0 && event->worker == request->prefill) {
         request->prefill_dispatched = false;
         if (request->state == REQUEST_DECODING && request->decode != 0 &&
             request->decode != event->worker)
             return; /* the decode node knows whether its pages came, and says so */
     } else if (event->worker != 0 && event->worker == request->decode) {
-        request->decode_dispatched = false;
+        request->decode_dispatched = event->kind == EVENT_FAILED && request->choice_count > 1;
     } else if (event->worker != 0) {
         return;
     }
