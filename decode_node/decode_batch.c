@@ -4,6 +4,8 @@
 #include "base/check.h"
 #include "decode_node/decode_internal.h"
 
+enum { PLANS_MAX = 16 };
+
 /* ---- lists in order of arrival ---- */
 
 static void list_insert(struct decode_engine *engine, uint32_t *list, uint32_t *count,
@@ -224,13 +226,17 @@ static void look_again(struct decode_engine *engine)
 
 uint32_t decode_batch_admit(struct decode_engine *engine)
 {
-    uint32_t rows, runners;
+    uint32_t rows = 0;
+    bool done = false;
     look_again(engine);
-    /* Control may reserve between the look and the taking, once: then the plan is made anew. */
-    do {
-        runners = engine->running_count;
+    /* Control may reserve between the look and the taking: then the plan is made anew. When it
+     * cannot be carried out time and again there is no step for now, and commands are heard. */
+    for (int i = 0; i < PLANS_MAX && !done; i++) {
+        const uint32_t runners = engine->running_count;
         rows = plan(engine);
-    } while (!carry_out(engine, runners, runners + engine->waiting_count));
+        done = carry_out(engine, runners, runners + engine->waiting_count);
+    }
+    rows = done ? rows : 0;
     bool short_of_pages = rows == 0 && engine->running_count > 0;
     for (uint32_t i = 0; i < engine->waiting_count; i++)
         short_of_pages |= engine->requests[engine->waiting[i]].engine.page_count == 0;

@@ -272,6 +272,40 @@ Test(decode_engine, choices_survive_the_preemption_of_their_prompt)
     close_engine();
 }
 
+/* A prompt whose last chunk is one row, while another with the same first page is read behind it
+ * and comes into the index first: the choices begin with pages as the index has them, or one of its
+ * pages could never be had again, and the long answer wants them all. */
+Test(decode_engine, choices_leave_no_page_of_the_index_stuck)
+{
+    enum { LEADER, SECOND, OTHER, COUNT, PROMPT = 3 * PAGE + 1, PAGES = 12 };
+    static const uint32_t answers[COUNT] = {10, PAGES * PAGE - PROMPT, 3};
+    struct oracle oracle;
+    static int32_t prompts[2][PROMPT];
+    open_engine(8, PAGES, PAGES * PAGE, PAGE);
+    oracle_prompt(3, worker.limits.vocab_count, PROMPT, prompts[0]);
+    oracle_prompt(4, worker.limits.vocab_count, PROMPT, prompts[1]);
+    memcpy(prompts[1], prompts[0], PAGE * sizeof **prompts);
+    fill(LEADER, prompts[0], PROMPT, answers[LEADER]);
+    fill(SECOND, prompts[0], PROMPT, answers[SECOND]);
+    fill(OTHER, prompts[1], PAGE + 2, answers[OTHER]);
+    struct decode_request *leader = &requests[LEADER], *second = &requests[SECOND];
+    second->pages_first = batch_admission_pages(PROMPT, PAGE, second->pages_end);
+    second->pages_aside = second->pages_first - PROMPT / PAGE;
+    leader->engine.unborn[leader->engine.unborn_count++] = SECOND;
+    for (uint32_t place = LEADER; place < COUNT; place += 2) {
+        const struct decode_command command = {.kind = COMMAND_ADMIT, .place = place};
+        engine_port_command(engine.port, &command);
+    }
+    run_until_finished(COUNT);
+    oracle_open(&oracle, model);
+    for (uint32_t place = LEADER; place < COUNT; place++) {
+        cr_assert_eq(seen.counts[place], answers[place]);
+        compare(&oracle, place);
+    }
+    oracle_close(&oracle);
+    close_engine();
+}
+
 /* ---- several rows of a sequence, and the tail taken back ---- */
 
 /* Logits of the last `wanted` of the sequence's known tokens. */

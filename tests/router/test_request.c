@@ -241,6 +241,30 @@ Test(request, choices_end_one_by_one)
     expect_ended(&play);
 }
 
+/* The decode node has given up this one; it still writes the others, and is told of the end. */
+Test(request, a_choice_that_fails_ends_the_others)
+{
+    struct play play;
+    begin(&play);
+    play.request.choice_count = 3;
+    encoded(&play);
+    placed(&play, PREFILL_NODE, DECODE_NODE);
+    reserved(&play);
+    for (uint32_t choice = 0; choice < 3; choice++)
+        choice_token(&play, PREFILL_NODE, choice, 0, FINISH_NONE);
+    const struct request_failure failure = {.http_status = 500, .code = "worker_fault"};
+    const struct request_event failed = {
+        .kind = EVENT_FAILED, .worker = DECODE_NODE, .failure = &failure};
+    request_handle(&play.request, &failed, play.now_ns, &play.actions);
+    uint32_t cancels = 0;
+    for (uint32_t i = 0; i < play.actions.count; i++)
+        cancels += play.actions.items[i].kind == ACTION_CANCEL &&
+                   play.actions.items[i].worker == DECODE_NODE;
+    cr_assert_gt(cancels, 0);
+    cr_assert_eq(play.request.state, REQUEST_ENDED);
+    request_free(&play.request);
+}
+
 Test(request, a_choice_that_nobody_asked_for_is_a_fault)
 {
     struct play play;
