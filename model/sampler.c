@@ -22,7 +22,7 @@
 
 static const float greedy_below = 1e-5f;
 
-enum { LANES = 8, BLOCK = 512, BEST_LANES = 32 };
+enum { LANES = 8, BLOCK = 512, BEST_LANES = 32, SKIP = 64, BISECTIONS = 6 };
 
 /* Compiled for several widths of vector, the widest that the CPU has is taken. No variant fuses or
  * reorders anything, so all give the same bits. ThreadSanitizer cannot start programs that have
@@ -216,19 +216,96 @@ static size_t select_prefix(struct candidate *c, size_t count, const double *wei
     return low + 1;
 }
 
-/* The last candidate that top-k and top-p keep. */
-static struct candidate filter_edge(struct sampler *sampler, const struct sampling *sampling,
-                                    const float *logits, double total)
+/* A logit that at least `top_k` of them reach: the last of so many among the largest of each 64. */
+static float top_k_floor(struct sampler *sampler, const float *logits, uint32_t top_k)
 {
     struct candidate *c = sampler->candidates;
-    size_t kept = sampler->vocab_count;
-    for (uint32_t i = 0; i < sampler->vocab_count; i++)
-        c[i] = (struct candidate){logits[i], (int32_t)i};
-    if (sampling->top_k > 0 && (size_t)sampling->top_k < kept) {
+    const uint32_t count = sampler->vocab_count, blocks = (count + SKIP - 1) / SKIP;
+    bool sound;
+    if (top_k >= blocks)
+        return -INFINITY;
+    for (uint32_t i = 0; i < blocks; i++) {
+        const uint32_t left = count - i * SKIP;
+        c[i] = (struct candidate){
+            largest_of(logits + (size_t)i * SKIP, left < SKIP ? left : SKIP, &sound), (int32_t)i};
+    }
+    return c[select_prefix(c, blocks, NULL, (double)top_k) - 1].logit;
+}
+
+/* What the weights below a bound are together. */
+WIDE static double sum_below(const double *weights, uint32_t count, double bound)
+{
+    double lanes[LANES] = {0};
+    const uint32_t whole = count - count % LANES;
+    for (const double *at = weights; at < weights + whole; at += LANES) {
+        for (size_t k = 0; k < LANES; k++)
+            lanes[k] += at[k] < bound ? at[k] : 0.0;
+    }
+    for (size_t k = 0; k < count % LANES; k++)
+        lanes[k] += weights[whole + k] < bound ? weights[whole + k] : 0.0;
+    double sum = 0.0;
+    for (size_t k = 0; k < LANES; k++)
+        sum += lanes[k];
+    return sum;
+}
+
+/* Gathers the candidates of top-p: all but those whose weights, together, are less than what it
+ * leaves out. The bound rises by bisection from where that is so for certain: `count` weights below
+ * it are at most half of that. */
+static size_t gather_by_weight(struct sampler *sampler, const struct sampling *sampling,
+                               const float *logits, double total)
+{
+    const uint32_t count = sampler->vocab_count;
+    const double *weights = sampler->weights;
+    const double left_out = (1.0 - (double)sampling->top_p) * total;
+    double low = left_out / (2.0 * count), high = 1.0;
+    size_t kept = 0;
+    for (int i = 0; i < BISECTIONS; i++) {
+        const double middle = sqrt(low * high);
+        *(sum_below(weights, count, middle) <= 0.999 * left_out ? &low : &high) = middle;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (weights[i] >= low)
+            sampler->candidates[kept++] = (struct candidate){logits[i], (int32_t)i};
+    }
+    return kept;
+}
+
+/* Gathers those that reach the floor, few as a rule; returns how many. */
+static size_t gather(struct sampler *sampler, const float *logits, float floor)
+{
+    const uint32_t count = sampler->vocab_count;
+    size_t kept = 0;
+    for (uint32_t start = 0; start < count; start += SKIP) {
+        const uint32_t end = count - start < SKIP ? count : start + SKIP;
+        bool sound;
+        if (largest_of(logits + start, end - start, &sound) < floor)
+            continue;
+        for (uint32_t i = start; i < end; i++) {
+            if (logits[i] >= floor)
+                sampler->candidates[kept++] = (struct candidate){logits[i], (int32_t)i};
+        }
+    }
+    return kept;
+}
+
+/* The last candidate that top-k and top-p keep; one of them is on. */
+static struct candidate filter_edge(struct sampler *sampler, const struct sampling *sampling,
+                                    const float *logits)
+{
+    struct candidate *c = sampler->candidates;
+    const uint32_t count = sampler->vocab_count;
+    const bool by_count = sampling->top_k > 0 && (uint32_t)sampling->top_k < count;
+    double total = 0.0;
+    size_t kept;
+    if (by_count) {
+        kept = gather(sampler, logits, top_k_floor(sampler, logits, (uint32_t)sampling->top_k));
         kept = select_prefix(c, kept, NULL, (double)sampling->top_k);
-        total = 0.0;
         for (size_t i = 0; i < kept; i++)
             total += sampler->weights[c[i].id];
+    } else {
+        total = sum_of(sampler->weights, count);
+        kept = gather_by_weight(sampler, sampling, logits, total);
     }
     if (sampling->top_p < 1.0f)
         kept = select_prefix(c, kept, sampler->weights, (double)sampling->top_p * total);
@@ -237,6 +314,18 @@ static struct candidate filter_edge(struct sampler *sampler, const struct sampli
     for (size_t i = 1; i < kept; i++)
         edge = comes_before(edge, c[i]) ? c[i] : edge;
     return edge;
+}
+
+/* Takes the weight of those behind the edge, and of those below min_p: the largest weight is 1, so
+ * that is a bound on the weight itself. */
+WIDE static void drop_weights(const float *restrict logits, uint32_t count, struct candidate edge,
+                              double min_p, double *restrict weights)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const bool kept =
+            (logits[i] > edge.logit) | ((logits[i] == edge.logit) & ((int32_t)i <= edge.id));
+        weights[i] = kept & (weights[i] >= min_p) ? weights[i] : 0.0;
+    }
 }
 
 /* The id in whose share of the whole `unit` falls, in ascending order: first the block, by sums,
@@ -281,13 +370,8 @@ static int32_t draw(struct sampler *sampler, const struct sampling *sampling, co
     if (prefix || sampling->min_p > 0.0f) {
         struct candidate edge = {-INFINITY, INT32_MAX};
         if (prefix)
-            edge = filter_edge(sampler, sampling, logits, sum_of(weights, count));
-        for (uint32_t i = 0; i < count; i++) {
-            /* The largest weight is 1, so min_p is a bound on the weight itself. */
-            if (comes_before(edge, (struct candidate){logits[i], (int32_t)i}) ||
-                weights[i] < (double)sampling->min_p)
-                weights[i] = 0.0;
-        }
+            edge = filter_edge(sampler, sampling, logits);
+        drop_weights(logits, count, edge, (double)sampling->min_p, weights);
     }
     return walk(weights, count, unit);
 }
