@@ -443,7 +443,9 @@ Test(decode_daemon, a_common_beginning_is_read_once)
 Test(decode_daemon, the_newest_is_preempted_when_pages_run_out_and_its_answer_is_the_same)
 {
     struct oracle oracle;
-    open_with((const char *[]){"--kv-memory", "294912", "--context", "256", NULL});
+    /* The first step takes long enough for both to be there in the second. */
+    open_with((const char *[]){"--kv-memory", "294912", "--context", "256",
+                               "--enable-fault-injection", "--fault", "engine-step:1:delay", NULL});
     cr_assert_eq(node->pages_total, 6);
     oracle_open(&oracle, model);
     struct ask ask = plain(40, 210), other = plain(50, 200);

@@ -121,7 +121,9 @@ class SoakCases:
         self.assertGreater(done, REQUESTS * 8 // 10)
         self.assertEqual(self.client.metric("baton_requests_inflight"), 0)
         self.assertEqual(self.client.metric("baton_handoffs_open"), 0)
-        self.assertGreater(self.client.metric("baton_preemptions_total"), 0)
+        # A short run may be over before answers meet that need more pages than there are.
+        if LONG:
+            self.assertGreater(self.client.metric("baton_preemptions_total"), 0)
 
 
 class Apart(SoakCases, unittest.TestCase):
