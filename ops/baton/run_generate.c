@@ -35,11 +35,13 @@ static enum status decode(struct sequence *sequence, struct sampler *sampler,
                           const struct generation *generation, const float *logits,
                           struct generated *out, struct error *error)
 {
-    const struct text_info *info = text_info(sequence->session->text);
     const uint32_t prompt_count = sequence->position;
     struct sampling sampling = generation->sampling;
-    sampling.ends[0] = (struct sampling_ids){
-        .ids = info->eos_ids, .count = generation->stop_at_eos ? info->eos_count : 0};
+    sampling.ends[0] = (struct sampling_ids){0};
+    if (generation->stop_at_eos) { /* a session without a text has no end */
+        const struct text_info *info = text_info(sequence->session->text);
+        sampling.ends[0] = (struct sampling_ids){.ids = info->eos_ids, .count = info->eos_count};
+    }
     out->end = END_LENGTH;
     while (out->token_count < generation->max_tokens) {
         int32_t id = 0;
