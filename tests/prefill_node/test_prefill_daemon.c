@@ -159,7 +159,9 @@ Test(prefill_daemon, bad_jobs_fail_with_a_sentence)
 
 Test(prefill_daemon, cancel_deadline_and_router_loss_give_pages_back)
 {
-    open_with((const char *[]){"--chunk-tokens", "64", NULL});
+    /* Chunks that take half a second: whatever the machine, none is through before its end. */
+    open_with((const char *[]){"--chunk-tokens", "64", "--enable-fault-injection", "--fault",
+                               "engine-step:1+:delay", NULL});
     struct ask ask = plain(2000, 1);
     struct fake_answer *answers[8];
     /* Nothing of one is known from another. */
