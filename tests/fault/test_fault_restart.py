@@ -69,14 +69,15 @@ class Restarts(unittest.TestCase):
 class Waits(unittest.TestCase):
     def test_who_holds_the_pages_that_prompts_wait_for_is_counted(self):
         """A prefill node with the pages of one context of 512 tokens stops in its first chunk,
-        until more prompts of half of that are there; its hand-offs take half a second each. So
-        prompts wait for hand-offs; whether for each other as well is a matter of microseconds."""
+        until more prompts of half of that are asked for, and takes half a second for the second, in
+        which they come; its hand-offs take as long. So the next prompt waits for a hand-off, and
+        the one after it, when that one starts, for a prompt."""
         count = 4
         apart = Apart(movers()[0], options={
             "router": ["--request-timeout-ms", "60s"],
-            "prefill": ["--context", "512", "--kv-memory", "384K", "--chunk-tokens", "512",
+            "prefill": ["--context", "512", "--kv-memory", "384K", "--chunk-tokens", "256",
                         "--no-prefix-cache", "--enable-fault-injection", "--fault",
-                        "engine-step:1:stop,done:1+:delay"]})
+                        "engine-step:1:stop,engine-step:2:delay,done:1+:delay"]})
         self.addCleanup(apart.close)
 
         def handoff_of(role):
@@ -87,9 +88,9 @@ class Waits(unittest.TestCase):
         wait_for(lambda: handoff_of("decode")["open"] == count, "all to be asked for")
         os.kill(pid, signal.SIGCONT)
         self.assertEqual(asked.join(), [True] * count)
-        wait_for(lambda: handoff_of("prefill")["waits_handoffs"] > 0,
-                 "prompts that waited for hand-offs")
         for held_by in ("handoffs", "prompts"):
+            wait_for(lambda held_by=held_by: handoff_of("prefill")[f"waits_{held_by}"] > 0,
+                     f"prompts that waited for {held_by}")
             wait_for(lambda held_by=held_by: handoff_of("prefill")[f"waits_{held_by}"] ==
                      apart.client.metric("baton_prefill_waits_total", held_by=held_by),
                      "the metric to tell the same")
