@@ -29,4 +29,10 @@ uint64_t clock_wall_ms(void);
 
 enum { NS_PER_US = 1000, NS_PER_MS = 1000000, NS_PER_S = 1000000000 };
 
+/* From one reading to a later one in microseconds; 0 where the first never was (0), or is later. */
+static inline uint64_t clock_elapsed_us(uint64_t from_ns, uint64_t to_ns)
+{
+    return from_ns != 0 && to_ns > from_ns ? (to_ns - from_ns) / NS_PER_US : 0;
+}
+
 #endif

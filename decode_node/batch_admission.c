@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "worker/job.h"
 
 struct plan {
     const struct batch_snapshot *snapshot;
@@ -15,14 +16,9 @@ struct plan {
     bool chunk_taken, dropped;
 };
 
-static uint32_t pages_of(uint32_t tokens, uint32_t page_tokens)
-{
-    return tokens / page_tokens + (tokens % page_tokens != 0);
-}
-
 uint32_t batch_admission_pages(uint32_t tokens, uint32_t page_tokens, uint32_t pages_end)
 {
-    const uint32_t pages = pages_of(tokens, page_tokens) + 1;
+    const uint32_t pages = job_pages(tokens, page_tokens) + 1;
     return pages < pages_end ? pages : pages_end;
 }
 
@@ -76,7 +72,7 @@ static void plan_runners(struct plan *plan)
         if (plan->turns[i].fate == BATCH_DROPS)
             continue;
         const uint32_t rows = rows_of(plan, member);
-        const uint32_t wanted = pages_of(member->computed + rows, s->page_tokens);
+        const uint32_t wanted = job_pages(member->computed + rows, s->page_tokens);
         const uint32_t pages = wanted > member->pages ? wanted - member->pages : 0;
         if (make_room(plan, i, pages))
             run(plan, i, rows, pages);
@@ -118,7 +114,7 @@ static void plan_joins(struct plan *plan)
             return;
         const uint32_t rows = rows_of(plan, member);
         if (member->pages > 0) {
-            const uint32_t wanted = pages_of(member->computed + rows, s->page_tokens);
+            const uint32_t wanted = job_pages(member->computed + rows, s->page_tokens);
             const uint32_t pages = wanted > member->pages ? wanted - member->pages : 0;
             if (pages <= plan->pages_free)
                 run(plan, i, rows, pages);

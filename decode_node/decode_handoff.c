@@ -47,11 +47,11 @@ static uint32_t pages_held(void *arg, void *context, uint32_t first_page, uint32
     struct prefix_match match;
     if (worker->options->no_prefix_cache || first_page != request->cached_pages)
         return 0;
-    prefix_tree_peek(worker->prefixes, 0, request->job.tokens, tokens, &match);
+    prefix_tree_peek(worker->prefixes, PREFIX_NO_SALT, request->job.tokens, tokens, &match);
     if (match.page_count <= first_page)
         return 0;
-    const uint32_t found =
-        prefix_tree_lookup(worker->prefixes, 0, request->job.tokens, tokens, request->slots);
+    const uint32_t found = prefix_tree_lookup(worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
+                                              tokens, request->slots);
     /* The first ones are held twice now; a page of the index stays while somebody holds it. */
     CHECK(found >= first_page && found - first_page < page_count);
     page_pool_free(worker->pages, request->slots, first_page);
@@ -136,8 +136,8 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
     memcpy(request->slots + request->cached_pages, slots, slot_count * sizeof *slots);
     /* Others may begin like it. */
     if (!node->worker->options->no_prefix_cache)
-        prefix_tree_insert(node->worker->prefixes, 0, request->job.tokens, request->job.given_count,
-                           request->slots);
+        prefix_tree_insert(node->worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
+                           request->job.given_count, request->slots);
     decode_choices_land(node, request, done);
 }
 

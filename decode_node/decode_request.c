@@ -172,7 +172,7 @@ static enum status check_pages(const struct decode_node *node, const struct deco
     const uint32_t growing = decode_node_running(node);
     struct prefix_match match = {0};
     if (!node->worker->options->no_prefix_cache)
-        prefix_tree_peek(node->worker->prefixes, 0, request->job.tokens,
+        prefix_tree_peek(node->worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
                          request->job.given_count - 1, &match);
     const uint32_t free = prefix_tree_available(node->worker->prefixes);
     const uint32_t first = request->pages_first + pages_of_others(node, request);
@@ -200,8 +200,9 @@ static enum status check_pages(const struct decode_node *node, const struct deco
 static void hold_cached(struct decode_node *node, struct decode_request *request)
 {
     if (!node->worker->options->no_prefix_cache)
-        request->cached_pages = prefix_tree_lookup(node->worker->prefixes, 0, request->job.tokens,
-                                                   request->job.given_count - 1, request->slots);
+        request->cached_pages =
+            prefix_tree_lookup(node->worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
+                               request->job.given_count - 1, request->slots);
 }
 
 static uint32_t cached_tokens(const struct decode_node *node, const struct decode_request *request)
@@ -353,11 +354,6 @@ void decode_request_reserve(struct decode_node *node, struct router_ref router,
 
 /* ---- out ---- */
 
-static uint64_t elapsed_us(uint64_t from_ns, uint64_t to_ns)
-{
-    return from_ns != 0 && to_ns > from_ns ? (to_ns - from_ns) / NS_PER_US : 0;
-}
-
 static void send_report(struct decode_node *node, const struct decode_request *request)
 {
     const struct request_key *key = decode_request_key(node, request);
@@ -366,8 +362,9 @@ static void send_report(struct decode_node *node, const struct decode_request *r
         .attempt = key->attempt,
         .choice = key->choice,
         .role = WORKER_DECODE,
-        .queue_us = elapsed_us(request->control.ready_ns, request->engine.first_step_ns),
-        .compute_us = elapsed_us(request->engine.first_step_ns, request->engine.last_token_ns),
+        .queue_us = clock_elapsed_us(request->control.ready_ns, request->engine.first_step_ns),
+        .compute_us =
+            clock_elapsed_us(request->engine.first_step_ns, request->engine.last_token_ns),
         .first_step_us = request->engine.first_step_us,
         .cached_tokens = cached_tokens(node, request),
     };

@@ -213,11 +213,6 @@ void prefill_request_accept(struct prefill_node *node, struct router_ref router,
 
 /* ---- out ---- */
 
-static uint64_t elapsed_us(uint64_t from_ns, uint64_t to_ns)
-{
-    return from_ns != 0 && to_ns > from_ns ? (to_ns - from_ns) / NS_PER_US : 0;
-}
-
 /* stats: NULL when nothing was delivered. */
 static void send_report(struct prefill_node *node, const struct prefill_request *request,
                         const struct handoff_stats *stats)
@@ -228,14 +223,16 @@ static void send_report(struct prefill_node *node, const struct prefill_request 
         .attempt = key->attempt,
         .choice = key->choice,
         .role = WORKER_PREFILL,
-        .queue_us = elapsed_us(request->arrival_ns, request->control.first_chunk_ns),
-        .compute_us = elapsed_us(request->control.first_chunk_ns, request->control.first_token_ns),
+        .queue_us = clock_elapsed_us(request->arrival_ns, request->control.first_chunk_ns),
+        .compute_us =
+            clock_elapsed_us(request->control.first_chunk_ns, request->control.first_token_ns),
         .cached_tokens = request->job.cached_tokens,
     };
     if (stats != NULL) {
-        report.handoff_us = elapsed_us(stats->first_send_ns, stats->landed_ns);
+        report.handoff_us = clock_elapsed_us(stats->first_send_ns, stats->landed_ns);
         report.handoff_bytes = stats->bytes;
-        report.handoff_wait_us = elapsed_us(request->control.first_token_ns, stats->landed_ns);
+        report.handoff_wait_us =
+            clock_elapsed_us(request->control.first_token_ns, stats->landed_ns);
     }
     worker_send(node->worker, key->router, MESSAGE_ID_REPORT, &report);
 }

@@ -26,6 +26,8 @@
 struct prefix_tree;
 
 enum { PREFIX_NOBODY = UINT32_MAX };
+/* The root of all who are no tenant: nobody tells of tenants yet. */
+enum { PREFIX_NO_SALT = 0 };
 
 /* The hash of a page's tokens below a parent; NULL at creation for hash64 of base/hash.h. */
 typedef uint64_t (*prefix_hash)(const void *data, size_t bytes, uint64_t seed);
