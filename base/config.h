@@ -62,4 +62,18 @@ enum config_result config_parse(const struct config_command *command, int argc, 
                                 void *options, int *first_operand_out);
 void config_print_help(const struct config_command *command);
 
+/* ---- the frame of a program: from its options to its exit code ---- */
+
+enum { CONFIG_GO_ON = -1, CONFIG_EXIT_CODE_FAILED = 1, CONFIG_EXIT_CODE_USAGE = 2 };
+
+/* config_parse; CONFIG_GO_ON, or the exit code when there is nothing more to do. */
+int config_begin(const struct config_command *command, int argc, char **argv, void *options,
+                 int *first_operand_out);
+/* Options that are right one by one and wrong together, or operands: one line to standard error,
+ * with where to look. Returns the exit code. */
+int config_misused(const struct config_command *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The exit code of what was done; a failure is told in one line. */
+int config_end(const struct config_command *command, enum status status, const struct error *error);
+
 #endif

@@ -201,14 +201,9 @@ int main(int argc, char **argv)
 {
     struct options options;
     int first_operand;
-    switch (config_parse(&command, argc, argv, &options, &first_operand)) {
-    case CONFIG_EXIT_OK:
-        return 0;
-    case CONFIG_EXIT_USAGE:
-        return 2;
-    case CONFIG_RUN:
-        break;
-    }
+    const int parsed = config_begin(&command, argc, argv, &options, &first_operand);
+    if (parsed != CONFIG_GO_ON)
+        return parsed;
     log_init("router", LOG_LEVEL_INFO);
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();

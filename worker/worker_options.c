@@ -67,17 +67,11 @@ void worker_node_name(const struct worker_options *options, enum worker_role rol
 int worker_options_parse(const struct config_command *command, int argc, char **argv,
                          struct worker_options *options)
 {
-    switch (config_parse(command, argc, argv, options, NULL)) {
-    case CONFIG_EXIT_OK:
-        return 0;
-    case CONFIG_EXIT_USAGE:
-        return 2;
-    case CONFIG_RUN:
-        break;
-    }
+    const int code = config_begin(command, argc, argv, options, NULL);
+    if (code != CONFIG_GO_ON)
+        return code;
     struct error error;
-    if (worker_options_check(options, &error) == STATUS_OK)
-        return -1;
-    fprintf(stderr, "%s: %s\n", command->program, error.text);
-    return 2;
+    if (worker_options_check(options, &error) != STATUS_OK)
+        return config_misused(command, "%s", error.text);
+    return CONFIG_GO_ON;
 }

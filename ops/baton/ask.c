@@ -253,17 +253,14 @@ int command_ask(int argc, char **argv)
 {
     struct ask_options options;
     int first_operand;
-    const enum config_result parsed =
-        config_parse(&ask_command, argc, argv, &options, &first_operand);
-    if (parsed != CONFIG_RUN)
-        return parsed == CONFIG_EXIT_OK ? 0 : 2;
-    if (argc - first_operand != 1) {
-        fprintf(stderr,
-                "baton ask: one PROMPT is needed, %d are given (quote it, or - for "
-                "standard input)\n",
-                argc - first_operand);
-        return 2;
-    }
+    const int code = config_begin(&ask_command, argc, argv, &options, &first_operand);
+    if (code != CONFIG_GO_ON)
+        return code;
+    if (argc - first_operand != 1)
+        return config_misused(&ask_command,
+                              "one PROMPT is needed, %d are given (quote it, or - for standard "
+                              "input)",
+                              argc - first_operand);
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
         fprintf(stderr, "baton ask: libcurl cannot be initialised\n");
         return 1;
@@ -271,8 +268,5 @@ int command_ask(int argc, char **argv)
     struct error error;
     const enum status status = ask_run(&options, argv[first_operand], &error);
     curl_global_cleanup();
-    if (status == STATUS_OK)
-        return 0;
-    fprintf(stderr, "baton ask: %s\n", error.text);
-    return 1;
+    return config_end(&ask_command, status, &error);
 }

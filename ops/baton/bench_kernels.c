@@ -186,12 +186,9 @@ int bench_kernels(int argc, char **argv)
 {
     struct options options;
     int operand;
-    const enum config_result parsed = config_parse(&description, argc, argv, &options, &operand);
-    if (parsed != CONFIG_RUN)
-        return parsed == CONFIG_EXIT_OK ? 0 : 2;
+    const int code = config_begin(&description, argc, argv, &options, &operand);
+    if (code != CONFIG_GO_ON)
+        return code;
     struct error error = {0};
-    if (run(&options, &error) == STATUS_OK)
-        return 0;
-    fprintf(stderr, "baton bench kernels: %s\n", error.text);
-    return 1;
+    return config_end(&description, run(&options, &error), &error);
 }

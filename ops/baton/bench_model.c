@@ -191,19 +191,14 @@ int bench_model(int argc, char **argv)
 {
     struct options options;
     int operand;
-    const enum config_result parsed = config_parse(&description, argc, argv, &options, &operand);
-    if (parsed != CONFIG_RUN)
-        return parsed == CONFIG_EXIT_OK ? 0 : 2;
-    if (options.model == NULL) {
-        fputs("baton bench model: --model is missing, see `baton bench model --help`\n", stderr);
-        return 2;
-    }
+    const int code = config_begin(&description, argc, argv, &options, &operand);
+    if (code != CONFIG_GO_ON)
+        return code;
+    if (options.model == NULL)
+        return config_misused(&description, "--model is missing");
     struct error error = {0};
     struct team *team = team_create(options.threads);
     const enum status status = run(&options, team, &error);
     team_destroy(team);
-    if (status == STATUS_OK)
-        return 0;
-    fprintf(stderr, "baton bench model: %s\n", error.text);
-    return 1;
+    return config_end(&description, status, &error);
 }

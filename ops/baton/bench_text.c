@@ -204,22 +204,11 @@ int bench_text(int argc, char **argv)
 {
     struct options options;
     int first_operand;
-    switch (config_parse(&description, argc, argv, &options, &first_operand)) {
-    case CONFIG_EXIT_OK:
-        return 0;
-    case CONFIG_EXIT_USAGE:
-        return 2;
-    case CONFIG_RUN:
-        break;
-    }
-    if (options.model == NULL) {
-        fputs("baton bench text: --model PATH is needed\n", stderr);
-        return 2;
-    }
+    const int code = config_begin(&description, argc, argv, &options, &first_operand);
+    if (code != CONFIG_GO_ON)
+        return code;
+    if (options.model == NULL)
+        return config_misused(&description, "--model PATH is needed");
     struct error error;
-    if (run(&options, &error) != STATUS_OK) {
-        fprintf(stderr, "baton bench text: %s\n", error.text);
-        return 1;
-    }
-    return 0;
+    return config_end(&description, run(&options, &error), &error);
 }

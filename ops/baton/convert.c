@@ -43,19 +43,12 @@ int command_convert(int argc, char **argv)
 {
     struct options options;
     int first_operand;
-    switch (config_parse(&description, argc, argv, &options, &first_operand)) {
-    case CONFIG_EXIT_OK:
-        return 0;
-    case CONFIG_EXIT_USAGE:
-        return 2;
-    case CONFIG_RUN:
-        break;
-    }
-    if (argc - first_operand != 2) {
-        fprintf(stderr, "baton convert: IN and OUT are needed, %d names are given\n",
-                argc - first_operand);
-        return 2;
-    }
+    const int code = config_begin(&description, argc, argv, &options, &first_operand);
+    if (code != CONFIG_GO_ON)
+        return code;
+    if (argc - first_operand != 2)
+        return config_misused(&description, "IN and OUT are needed, %d names are given",
+                              argc - first_operand);
     uint32_t told = 0;
     bool text = true;
     struct error error;
@@ -66,12 +59,9 @@ int command_convert(int argc, char **argv)
         .progress = isatty(STDERR_FILENO) ? show_progress : NULL,
         .progress_arg = &told,
     };
-    if (model_convert(&conversion, &text, &error) != STATUS_OK) {
-        fprintf(stderr, "baton convert: %s\n", error.text);
-        return 1;
-    }
-    if (!text)
+    const enum status status = model_convert(&conversion, &text, &error);
+    if (status == STATUS_OK && !text)
         fprintf(stderr, "baton convert: %s has no tokenizer: it is computed on token ids\n",
                 conversion.out);
-    return 0;
+    return config_end(&description, status, &error);
 }

@@ -292,14 +292,12 @@ int command_eval(int argc, char **argv)
 {
     struct options options;
     int operand;
-    const enum config_result parsed = config_parse(&description, argc, argv, &options, &operand);
-    if (parsed != CONFIG_RUN)
-        return parsed == CONFIG_EXIT_OK ? 0 : 2;
+    const int code = config_begin(&description, argc, argv, &options, &operand);
+    if (code != CONFIG_GO_ON)
+        return code;
     const char *complaint = options_complaint(&options);
-    if (complaint != NULL) {
-        fprintf(stderr, "baton eval: %s, see `baton eval --help`\n", complaint);
-        return 2;
-    }
+    if (complaint != NULL)
+        return config_misused(&description, "%s", complaint);
     const bool standard_input = options.ids != NULL && strcmp(options.ids, "-") == 0;
     FILE *file = standard_input ? stdin : options.ids != NULL ? fopen(options.ids, "r") : NULL;
     if (file == NULL && options.ids != NULL) {
@@ -310,8 +308,5 @@ int command_eval(int argc, char **argv)
     const enum status status = evaluate(&options, file, &error);
     if (file != NULL && !standard_input)
         fclose(file);
-    if (status == STATUS_OK)
-        return 0;
-    fprintf(stderr, "baton eval: %s\n", error.text);
-    return 1;
+    return config_end(&description, status, &error);
 }

@@ -299,28 +299,17 @@ int command_make_model(int argc, char **argv)
 {
     struct plan plan = {0};
     int first_operand;
-    switch (config_parse(&description, argc, argv, &plan.options, &first_operand)) {
-    case CONFIG_EXIT_OK:
-        return 0;
-    case CONFIG_EXIT_USAGE:
-        return 2;
-    case CONFIG_RUN:
-        break;
-    }
-    if (argc - first_operand != 1) {
-        fprintf(stderr, "baton make-model: one output file is needed, %d are named\n",
-                argc - first_operand);
-        return 2;
-    }
+    const int code = config_begin(&description, argc, argv, &plan.options, &first_operand);
+    if (code != CONFIG_GO_ON)
+        return code;
+    if (argc - first_operand != 1)
+        return config_misused(&description, "one output file is needed, %d are named",
+                              argc - first_operand);
     plan.path = argv[first_operand];
     if (!plan_create(&plan))
         return 2;
     struct error error;
     const enum status status = model_write(&plan, &error);
     free(plan.specs);
-    if (status != STATUS_OK) {
-        fprintf(stderr, "baton make-model: %s\n", error.text);
-        return 1;
-    }
-    return 0;
+    return config_end(&description, status, &error);
 }

@@ -297,25 +297,17 @@ int command_run(int argc, char **argv)
 {
     struct options options;
     int operand;
-    const enum config_result parsed = config_parse(&description, argc, argv, &options, &operand);
-    if (parsed != CONFIG_RUN)
-        return parsed == CONFIG_EXIT_OK ? 0 : 2;
-    if (options.model == NULL || argc - operand != 1) {
-        fprintf(stderr, "baton run: %s, see `baton run --help`\n",
-                options.model == NULL ? "--model is missing" : "one prompt is needed");
-        return 2;
-    }
+    const int code = config_begin(&description, argc, argv, &options, &operand);
+    if (code != CONFIG_GO_ON)
+        return code;
+    if (options.model == NULL)
+        return config_misused(&description, "--model is missing");
+    if (argc - operand != 1)
+        return config_misused(&description, "one prompt is needed");
     struct error error = {0};
     uint64_t seed = 0;
-    if (parse_seed(options.seed, &seed, &error) != STATUS_OK) {
-        fprintf(stderr, "baton run: %s\n", error.text);
-        return 2;
-    }
+    if (parse_seed(options.seed, &seed, &error) != STATUS_OK)
+        return config_misused(&description, "%s", error.text);
     const enum status status = run(&options, seed, argv[operand], &error);
-    if (status == STATUS_OK)
-        return 0;
-    if (status == STATUS_CANCELED)
-        return EXIT_INTERRUPTED;
-    fprintf(stderr, "baton run: %s\n", error.text);
-    return 1;
+    return status == STATUS_CANCELED ? EXIT_INTERRUPTED : config_end(&description, status, &error);
 }

@@ -61,22 +61,11 @@ int command_tokenize(int argc, char **argv)
 {
     struct options options;
     int first_operand;
-    switch (config_parse(&description, argc, argv, &options, &first_operand)) {
-    case CONFIG_EXIT_OK:
-        return 0;
-    case CONFIG_EXIT_USAGE:
-        return 2;
-    case CONFIG_RUN:
-        break;
-    }
-    if (options.model == NULL) {
-        fputs("baton tokenize: --model FILE is needed\n", stderr);
-        return 2;
-    }
+    const int code = config_begin(&description, argc, argv, &options, &first_operand);
+    if (code != CONFIG_GO_ON)
+        return code;
+    if (options.model == NULL)
+        return config_misused(&description, "--model FILE is needed");
     struct error error;
-    if (tokenize(&options, &error) != STATUS_OK) {
-        fprintf(stderr, "baton tokenize: %s\n", error.text);
-        return 1;
-    }
-    return 0;
+    return config_end(&description, tokenize(&options, &error), &error);
 }

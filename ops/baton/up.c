@@ -268,14 +268,12 @@ int command_up(int argc, char **argv)
 {
     struct up_options options;
     int first_operand;
-    const enum config_result parsed =
-        config_parse(&up_command, argc, argv, &options, &first_operand);
-    if (parsed != CONFIG_RUN)
-        return parsed == CONFIG_EXIT_OK ? 0 : 2;
+    const int code = config_begin(&up_command, argc, argv, &options, &first_operand);
+    if (code != CONFIG_GO_ON)
+        return code;
     struct error error;
     const enum status status = up_run(&options, &error);
-    if (status == STATUS_OK)
-        return 0;
-    fprintf(stderr, "baton up: %s\n", error.text);
-    return options.model ? 1 : 2;
+    if (options.model == NULL)
+        return config_misused(&up_command, "%s", error.text);
+    return config_end(&up_command, status, &error);
 }

@@ -289,6 +289,38 @@ Test(config, version)
     cr_assert_eq(result, CONFIG_EXIT_OK);
 }
 
+Test(config, what_was_done_and_misuse_have_their_words_and_exit_codes)
+{
+    struct error error;
+    error_set(&error, STATUS_IO, "the disk is gone");
+    capture_begin(&capture, STDERR_FILENO);
+    const int failed = config_end(&command, STATUS_IO, &error);
+    const int done = config_end(&command, STATUS_OK, &error);
+    const int misused = config_misused(&command, "%d names are given", 3);
+    cr_assert_str_eq(capture_end(&capture),
+                     "baton-test: the disk is gone\n"
+                     "baton-test: 3 names are given, see `baton-test --help`\n");
+    cr_assert_eq(failed, 1);
+    cr_assert_eq(done, 0);
+    cr_assert_eq(misused, 2);
+}
+
+Test(config, begin_goes_on_or_says_how_to_end)
+{
+    char *const words[][3] = {{"baton-test", "--seed", "7"},
+                              {"baton-test", "--version", NULL},
+                              {"baton-test", "--seed", "x"}};
+    static const int codes[] = {CONFIG_GO_ON, 0, 2};
+    for (int i = 0; i < 3; i++) {
+        struct options options;
+        char *argv[] = {words[i][0], words[i][1], words[i][2], NULL};
+        capture_begin(&capture, i == 1 ? STDOUT_FILENO : STDERR_FILENO);
+        const int code = config_begin(&command, i == 1 ? 2 : 3, argv, &options, NULL);
+        capture_end(&capture);
+        cr_assert_eq(code, codes[i]);
+    }
+}
+
 Test(config, a_default_that_is_not_valid_is_a_fault, .signal = SIGABRT)
 {
     static const struct config_row wrong[] = {

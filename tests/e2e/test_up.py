@@ -251,12 +251,13 @@ class UpTest(unittest.TestCase):
                       up.stderr())
 
     def test_late_worker_is_named(self):
-        up = self.start("--start-timeout", "2s", scripts={
+        # Long enough for the others to be ready on a busy machine.
+        up = self.start("--start-timeout", "8s", scripts={
             "prefill-0": {"late": True, "lines": ["STATUS=loading model 40 %"]}})
         code, _ = up.wait_end()
         self.assertEqual(code, 1)
         last = up.stderr().splitlines()[-1]
-        self.assertIn("not ready within 2000 ms: prefill-0 (loading model 40 %, log ", last)
+        self.assertIn("not ready within 8000 ms: prefill-0 (loading model 40 %, log ", last)
         self.assertNotIn("decode-0", last)
         self.assertIn("prefill-0: loading model 40 %", up.stderr())
 
