@@ -1,5 +1,6 @@
 #include "router/fleet_decode.h"
 
+#include "router/fleet_counts.h"
 #include "router/router_metrics.h"
 
 static const char *const count_names[FLEET_DECODE_COUNTS] = {
@@ -12,19 +13,14 @@ static const char *const count_names[FLEET_DECODE_COUNTS] = {
 
 void fleet_decode_take(struct fleet_decode *decode, const struct msg_decode_load *load)
 {
-    const uint64_t counts[FLEET_DECODE_COUNTS] = {
+    const uint64_t told[FLEET_DECODE_COUNTS] = {
         [FLEET_DECODE_STEPS] = load->steps,
         [FLEET_DECODE_STEP_US] = load->step_us,
         [FLEET_DECODE_FORWARD_US] = load->forward_us,
         [FLEET_DECODE_PREEMPTIONS] = load->preemptions,
         [FLEET_DECODE_PREEMPTED_TOKENS] = load->preempted_tokens,
     };
-    for (uint32_t i = 0; i < FLEET_DECODE_COUNTS; i++) {
-        /* A count that falls is a fault of the worker: it adds nothing. */
-        const uint64_t before = decode->counts[i];
-        decode->news[i] = counts[i] > before ? counts[i] - before : 0;
-        decode->counts[i] = counts[i];
-    }
+    fleet_counts_take(told, FLEET_DECODE_COUNTS, decode->counts, decode->news);
 }
 
 void fleet_decode_measure(const struct fleet_decode *decode, struct metrics *metrics)

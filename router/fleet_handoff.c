@@ -1,6 +1,7 @@
 #include "router/fleet_handoff.h"
 
 #include "base/clock.h"
+#include "router/fleet_counts.h"
 #include "router/router_metrics.h"
 
 static const char *const count_names[FLEET_HANDOFF_COUNTS] = {
@@ -37,7 +38,7 @@ static void take_peers(struct fleet_handoff *handoff, const struct msg_handoff_l
 void fleet_handoff_take(struct fleet_handoff *handoff, const struct msg_heartbeat *heartbeat)
 {
     const struct msg_handoff_load *load = &heartbeat->handoff;
-    const uint64_t counts[FLEET_HANDOFF_COUNTS] = {
+    const uint64_t told[FLEET_HANDOFF_COUNTS] = {
         [FLEET_HANDOFF_LANDED] = heartbeat->handoffs_done,
         [FLEET_HANDOFF_CANCELED] = load->canceled,
         [FLEET_HANDOFF_TIMEOUT] = load->timeout,
@@ -51,12 +52,7 @@ void fleet_handoff_take(struct fleet_handoff *handoff, const struct msg_heartbea
         [FLEET_HANDOFF_WAITS_HANDOFFS] = load->waits_handoffs,
         [FLEET_HANDOFF_WAITS_PROMPTS] = load->waits_prompts,
     };
-    for (uint32_t i = 0; i < FLEET_HANDOFF_COUNTS; i++) {
-        /* A count that falls is a fault of the worker: it adds nothing. */
-        const uint64_t before = handoff->counts[i];
-        handoff->news[i] = counts[i] > before ? counts[i] - before : 0;
-        handoff->counts[i] = counts[i];
-    }
+    fleet_counts_take(told, FLEET_HANDOFF_COUNTS, handoff->counts, handoff->news);
     handoff->open = load->open;
     handoff->oldest_ms = load->oldest_ms;
     handoff->queue_bytes = load->queue_bytes;

@@ -1,5 +1,6 @@
 #include "router/fleet_prefix.h"
 
+#include "router/fleet_counts.h"
 #include "router/router_metrics.h"
 
 static const char *const count_names[FLEET_PREFIX_COUNTS] = {
@@ -13,7 +14,7 @@ static const char *const count_names[FLEET_PREFIX_COUNTS] = {
 
 void fleet_prefix_take(struct fleet_prefix *prefix, const struct msg_prefix_load *load)
 {
-    const uint64_t counts[FLEET_PREFIX_COUNTS] = {
+    const uint64_t told[FLEET_PREFIX_COUNTS] = {
         [FLEET_PREFIX_HITS] = load->hits,
         [FLEET_PREFIX_MISSES] = load->misses,
         [FLEET_PREFIX_HIT_TOKENS] = load->hit_tokens,
@@ -22,12 +23,7 @@ void fleet_prefix_take(struct fleet_prefix *prefix, const struct msg_prefix_load
         [FLEET_PREFIX_EVICTED] = load->evicted,
     };
     prefix->pages = load->pages;
-    for (uint32_t i = 0; i < FLEET_PREFIX_COUNTS; i++) {
-        /* A count that falls is a fault of the worker: it adds nothing. */
-        const uint64_t before = prefix->counts[i];
-        prefix->news[i] = counts[i] > before ? counts[i] - before : 0;
-        prefix->counts[i] = counts[i];
-    }
+    fleet_counts_take(told, FLEET_PREFIX_COUNTS, prefix->counts, prefix->news);
 }
 
 void fleet_prefix_measure(const struct fleet_prefix *prefix, enum worker_role role,
