@@ -86,6 +86,14 @@ static void on_reserved(struct router *router, worker_handle worker,
         explain(&failure, reserved->refused, reserved->text, "The decode node refused the request");
         event.kind = EVENT_FAILED;
         event.failure = &failure;
+    } else if (reserved->cached_tokens >= session->request.prompt_tokens) {
+        /* A prefill node would refuse it, and the client would seem to be at fault. */
+        request_failure_set(&failure, 500, "worker_fault",
+                            "The decode node says that it holds %u tokens of a prompt of %u",
+                            reserved->cached_tokens, session->request.prompt_tokens);
+        event.worker = 0; /* given up here: the node has to hear of it */
+        event.kind = EVENT_FAILED;
+        event.failure = &failure;
     }
     if (event.local && event.kind == EVENT_RESERVED && session->request.prefill != 0 &&
         session->request.state == REQUEST_RESERVING)

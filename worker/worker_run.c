@@ -190,7 +190,8 @@ static void send_failed(struct worker *worker, const struct request_key *key, en
     worker_send(worker, key->router, MESSAGE_ID_FAILED, &message);
 }
 
-/* INVALID and LIMIT tell the router that the client asked for what cannot be. */
+/* What tells the router that the client asked for what cannot be. UNSUPPORTED does as well, and
+ * may: that rules leave no token to pick shows in the middle of an answer. */
 static bool blames_client(enum status status)
 {
     return status == STATUS_INVALID || status == STATUS_LIMIT;
@@ -211,8 +212,8 @@ void worker_send_failed(struct worker *worker, const struct request_key *key, en
 void worker_send_handoff_failed(struct worker *worker, const struct request_key *key,
                                 enum status status, const char *text)
 {
-    send_failed(worker, key, blames_client(status) ? STATUS_REFUSED : status, text,
-                status == STATUS_CORRUPT);
+    const bool blames = blames_client(status) || status == STATUS_UNSUPPORTED;
+    send_failed(worker, key, blames ? STATUS_REFUSED : status, text, status == STATUS_CORRUPT);
 }
 
 enum status worker_forward(const struct worker *worker, const struct forward_sequence *sequences,

@@ -209,6 +209,7 @@ void fake_reserved(struct fake_worker *worker, const struct fake_job *job, enum 
         .boot_id = {worker->boot_id, 16},
         .address = wire_str("127.0.0.1:1"),
         .local = job->local,
+        .cached_tokens = worker->held_tokens,
     };
     send_message(worker, MESSAGE_ID_RESERVED, &reserved);
 }

@@ -32,6 +32,7 @@ struct fake_worker {
     struct fake_worker *partner; /* of a prefill node: the decode node that goes on */
     enum finish_code finish;     /* at the end of the answer */
     uint32_t cached_tokens;      /* told with the first token */
+    uint32_t held_tokens;        /* told with a reservation */
     struct fake_job jobs[FAKE_JOBS_MAX];
     uint32_t job_count, cancel_count;
     /* What HELLO says, to be changed before connecting. */

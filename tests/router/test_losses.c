@@ -188,6 +188,24 @@ Test(losses, a_worker_gives_up)
     router_process_stop(&router);
 }
 
+/* No prefill node hears of it, and the client is not told that it did wrong. */
+Test(losses, a_decode_node_that_holds_more_than_the_prompt_is_at_fault)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    serving_reach(&client, false, STAGE_RESERVING);
+    decode.held_tokens = 1000;
+    fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_status(&client), 500);
+    client_close(&client);
+    WAIT_FOR(&router, decode.cancel_count == 1);
+    cr_expect_eq(prefill.job_count, 0);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 /* A request has one choice. */
 Test(losses, messages_of_another_choice_change_nothing)
 {
