@@ -229,8 +229,10 @@ static void expect_refused(struct fake_answer *answer, enum status status, const
 
 Test(choices, that_have_no_room_are_refused)
 {
-    open_with(false, (const char *[]){"--max-requests", "4", "--context", "256", "--kv-memory",
-                                      "480K", NULL});
+    /* The first step takes long enough for whoever comes second to find them all there. */
+    open_with(false,
+              (const char *[]){"--max-requests", "4", "--context", "256", "--kv-memory", "480K",
+                               "--enable-fault-injection", "--fault", "engine-step:1:delay", NULL});
     cr_assert_eq(decode->pages_total, 10);
     struct ask ask = hot(10, 5, 5);
     expect_refused(fake_router_ask(&router, decode, NULL, &ask), STATUS_LIMIT,
