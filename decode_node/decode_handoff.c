@@ -45,7 +45,9 @@ static uint32_t pages_held(void *arg, void *context, uint32_t first_page, uint32
     struct worker *worker = node->worker;
     const uint32_t tokens = request->job.given_count - 1;
     struct prefix_match match;
-    if (worker->options->no_prefix_cache || first_page != request->cached_pages)
+    if (first_page != request->cached_pages)
+        return HANDOFF_MISPLACED;
+    if (worker->options->no_prefix_cache)
         return 0;
     prefix_tree_peek(worker->prefixes, PREFIX_NO_SALT, request->job.tokens, tokens, &match);
     if (match.page_count <= first_page)

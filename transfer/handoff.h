@@ -142,11 +142,14 @@ uint32_t handoff_sender_peers(const struct handoff_sender *sender, struct handof
 
 struct handoff_receiver;
 
+enum { HANDOFF_MISPLACED = UINT32_MAX };
+
 /* Where slots come from (the page pool, in the node). Called on the loop thread, with the arg of
  * the events. */
 struct handoff_pages {
     /* How many of the pages [first_page, first_page + page_count) of this request's prompt are here
-     * by now, from the first on: they are granted no slots and not sent. NULL: none ever. */
+     * by now, from the first on: they are granted no slots and not sent. HANDOFF_MISPLACED when the
+     * page that is wanted first is another: the offer is refused. NULL: none ever. */
     uint32_t (*held)(void *arg, void *context, uint32_t first_page, uint32_t page_count);
     enum status (*reserve)(void *arg, uint32_t count);
     void (*unreserve)(void *arg, uint32_t count);

@@ -184,15 +184,21 @@ static const char *offer_fault(const struct handoff_in *in, const struct msg_off
     return NULL;
 }
 
-static void grant(struct handoff_in *in, struct peer *peer, const struct msg_offer *offer)
+/* Of the first pages of the offer: these are here. */
+static uint32_t count_held(const struct handoff_in *in, const struct msg_offer *offer)
+{
+    struct handoff_receiver *receiver = in->receiver;
+    if (!receiver->pages.held)
+        return 0;
+    return receiver->pages.held(receiver->arg, in->context, offer->first_page, in->page_count);
+}
+
+static void grant(struct handoff_in *in, struct peer *peer, const struct msg_offer *offer,
+                  uint32_t held)
 {
     struct handoff_receiver *receiver = in->receiver;
     in->peer = peer;
     peer->users++;
-    const uint32_t held =
-        receiver->pages.held
-            ? receiver->pages.held(receiver->arg, in->context, offer->first_page, in->page_count)
-            : 0;
     CHECK(held <= in->page_count);
     if (held > 0)
         receiver->pages.unreserve(receiver->arg, held);
@@ -237,12 +243,15 @@ static void take_offer(struct handoff_receiver *receiver, struct peer *peer,
         return;
     }
     const char *fault = offer_fault(in, offer);
+    const uint32_t held = fault ? 0 : count_held(in, offer);
+    if (held == HANDOFF_MISPLACED)
+        fault = "the offer's pages begin at another page than the reservation";
     if (fault) {
         handoff_send_abort_to(peer, in->id, STATUS_MISMATCH, fault);
         handoff_in_fail(in, STATUS_MISMATCH, fault);
         return;
     }
-    grant(in, peer, offer);
+    grant(in, peer, offer, held);
 }
 
 static void take_done(struct handoff_receiver *receiver, struct peer *peer,

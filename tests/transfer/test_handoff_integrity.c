@@ -123,6 +123,22 @@ EVERY_MOVER(pages_that_are_held_are_not_sent)
     }
 }
 
+/* Pages that would land at other places of the prompt than the reservation is for. */
+EVERY_MOVER(an_offer_that_begins_elsewhere_is_refused)
+{
+    static struct pair_fix fix;
+    fix_init(&fix, ops, 4, 4096);
+    fix_start(&fix);
+    struct fix_job *job = fix_reserve(&fix, 12, 5000);
+    job->held = HANDOFF_MISPLACED;
+    fix_open(job);
+    fix_post_all(job);
+    TURN_UNTIL(fix.loop, job->ended && job->failed);
+    cr_assert_eq(job->ended_status, STATUS_MISMATCH, "%s", job->ended_text);
+    cr_assert(strstr(job->failed_text, "begin at another page"), "%s", job->failed_text);
+    fix_end(&fix);
+}
+
 /* A long prompt has all its strips ready and the whole window in use when short ones come. */
 EVERY_MOVER(a_long_hand_off_does_not_starve_short_ones)
 {
