@@ -253,10 +253,11 @@ static struct evhttp_request *exchange_detach(struct http_exchange *exchange)
     return request;
 }
 
-static void tell_gone(struct http_exchange *exchange)
+/* After the exchange is freed: who hears of it may ask how many are open. */
+static void tell_gone(struct http_server *server, void *context)
 {
-    if (exchange->context)
-        exchange->server->events->on_gone(exchange->server->arg, exchange->context);
+    if (context)
+        server->events->on_gone(server->arg, context);
 }
 
 /* evhttp is about to free the connection. A request it has let go of is ours to free. */
@@ -264,8 +265,10 @@ static void on_connection_closed(struct evhttp_connection *connection, void *arg
 {
     struct http_exchange *exchange = arg;
     struct evhttp_request *request = exchange->request;
-    tell_gone(exchange);
+    struct http_server *server = exchange->server;
+    void *context = exchange->context;
     exchange_free(exchange);
+    tell_gone(server, context);
     if (!evhttp_request_get_connection(request))
         evhttp_request_free(request);
 }
@@ -274,8 +277,10 @@ static void on_connection_closed(struct evhttp_connection *connection, void *arg
 static void drop_client(struct http_exchange *exchange)
 {
     struct evhttp_connection *connection = exchange->connection;
-    tell_gone(exchange);
+    struct http_server *server = exchange->server;
+    void *context = exchange->context;
     exchange_detach(exchange);
+    tell_gone(server, context);
     evhttp_connection_free(connection);
 }
 
@@ -388,6 +393,7 @@ static void on_http_request(struct evhttp_request *evrequest, void *arg)
     const struct http_request request = {
         .method = command == EVHTTP_REQ_GET || command == EVHTTP_REQ_HEAD ? HTTP_GET
                   : command == EVHTTP_REQ_POST                            ? HTTP_POST
+                  : command == EVHTTP_REQ_OPTIONS                         ? HTTP_OPTIONS
                                                                           : HTTP_OTHER,
         .path = path,
         .body = (const char *)evbuffer_pullup(input, -1),
@@ -397,6 +403,11 @@ static void on_http_request(struct evhttp_request *evrequest, void *arg)
     };
     server->events->on_request(server->arg, exchange, &request);
     free(path);
+}
+
+const char *http_exchange_header(const struct http_exchange *exchange, const char *name)
+{
+    return header(exchange->request, name);
 }
 
 void http_exchange_set_context(struct http_exchange *exchange, void *context)

@@ -18,7 +18,7 @@
 struct http_server;
 struct http_exchange;
 
-enum http_method { HTTP_GET, HTTP_POST, HTTP_OTHER };
+enum http_method { HTTP_GET, HTTP_POST, HTTP_OPTIONS, HTTP_OTHER }; /* GET: HEAD too */
 enum { HTTP_REQUEST_ID_BYTES = 129 };
 
 struct http_request {
@@ -34,8 +34,8 @@ struct http_events {
     /* Must answer now or later. */
     void (*on_request)(void *arg, struct http_exchange *exchange,
                        const struct http_request *request);
-    /* The client is gone. The exchange is freed when this returns; nothing may be sent. Not called
-     * for an exchange without a context, nor after its answer ended. */
+    /* The client is gone and the exchange is freed: nothing may be sent. Not called for an exchange
+     * without a context, nor after its answer ended. */
     void (*on_gone)(void *arg, void *context);
 };
 
@@ -55,6 +55,8 @@ void http_server_drain(struct http_server *server);
 uint16_t http_server_port(const struct http_server *server);
 uint32_t http_server_open_count(const struct http_server *server); /* exchanges not yet answered */
 
+/* The value of a request header, valid as long as on_request runs; NULL when absent. */
+const char *http_exchange_header(const struct http_exchange *exchange, const char *name);
 /* The owner's mark; on_gone hands it back. */
 void http_exchange_set_context(struct http_exchange *exchange, void *context);
 

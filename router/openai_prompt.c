@@ -7,34 +7,70 @@
 #include "base/check.h"
 #include "router/openai_fields.h"
 
-/* A job carries at most this many tokens (transfer/messages.def). */
-enum { PROMPT_TOKENS_MAX = 4194304 };
-
 static enum status encode_failed(enum status status, const struct error *cause, const char *param,
                                  struct openai_error *error)
 {
     if (status == STATUS_LIMIT)
         return openai_error_set(error, 400, param, "context_length_exceeded",
                                 "The prompt is too long: it has more than %d tokens.",
-                                PROMPT_TOKENS_MAX);
+                                OPENAI_PROMPT_TOKENS_MAX);
     if (status == STATUS_UNSUPPORTED)
         return openai_error_set(error, 400, param, NULL, "%s", cause->text);
     openai_error_set(error, status == STATUS_INVALID ? 400 : 500, param, NULL, "%s", cause->text);
     return STATUS_INVALID;
 }
 
-static enum status read_text(const struct json *value, const struct openai_rules *rules,
-                             struct token_list *ids, struct openai_error *error)
+static void add_bos(const struct openai_rules *rules, struct token_list *ids)
 {
-    size_t bytes;
-    const char *text = json_string(value, &bytes);
     const struct text_info *info = text_info(rules->text);
     if (info->add_bos && info->bos >= 0)
         token_list_add(ids, info->bos);
+}
+
+static enum status encode(const struct json *value, const char *param, bool special,
+                          const struct openai_rules *rules, struct token_list *ids,
+                          struct openai_error *error)
+{
+    size_t bytes;
+    const char *text = json_string(value, &bytes);
     struct error cause;
     const enum status status =
-        text_encode(rules->text, text, bytes, false, PROMPT_TOKENS_MAX, ids, &cause);
-    return status == STATUS_OK ? STATUS_OK : encode_failed(status, &cause, "prompt", error);
+        text_encode(rules->text, text, bytes, special, OPENAI_PROMPT_TOKENS_MAX, ids, &cause);
+    return status == STATUS_OK ? STATUS_OK : encode_failed(status, &cause, param, error);
+}
+
+/* body: of the request, of which value is the prompt or the one in its list. */
+static enum status read_text(const struct json *body, const struct json *value,
+                             const struct openai_rules *rules, struct token_list *ids,
+                             struct openai_error *error)
+{
+    bool add_special = true;
+    TRY(field_bool(body, "add_special_tokens", &add_special, error));
+    if (add_special)
+        add_bos(rules, ids);
+    return encode(value, "prompt", false, rules, ids, error);
+}
+
+enum status openai_text_read(const struct json *body, const struct openai_rules *rules,
+                             struct token_list *ids, struct openai_error *error)
+{
+    const struct json *prompt = field_get(body, "prompt");
+    CHECK(prompt && json_kind(prompt) == JSON_STRING);
+    return read_text(body, prompt, rules, ids, error);
+}
+
+enum status openai_content_read(const struct json *body, const struct openai_rules *rules,
+                                struct token_list *ids, struct openai_error *error)
+{
+    const struct json *content = field_get(body, "content");
+    bool add_special = false, parse_special = true;
+    if (json_kind(content) != JSON_STRING)
+        return field_wrong(content, "content", "a string", error);
+    TRY(field_bool(body, "add_special", &add_special, error));
+    TRY(field_bool(body, "parse_special", &parse_special, error));
+    if (add_special)
+        add_bos(rules, ids);
+    return encode(content, "content", parse_special, rules, ids, error);
 }
 
 static enum status read_ids(const struct json *array, const struct openai_rules *rules,
@@ -42,9 +78,10 @@ static enum status read_ids(const struct json *array, const struct openai_rules 
 {
     const size_t count = json_count(array);
     const uint32_t vocab_count = text_info(rules->text)->vocab_count;
-    if (count > PROMPT_TOKENS_MAX)
+    if (count > OPENAI_PROMPT_TOKENS_MAX)
         return openai_error_set(error, 400, "prompt", "context_length_exceeded",
-                                "`prompt` has %zu ids; the limit is %d.", count, PROMPT_TOKENS_MAX);
+                                "`prompt` has %zu ids; the limit is %d.", count,
+                                OPENAI_PROMPT_TOKENS_MAX);
     for (size_t i = 0; i < count; i++) {
         const struct json *item = json_at(array, i);
         char text[FIELD_VALUE_BYTES];
@@ -64,8 +101,9 @@ static enum status read_ids(const struct json *array, const struct openai_rules 
     return STATUS_OK;
 }
 
-static enum status read_array(const struct json *array, const struct openai_rules *rules,
-                              struct token_list *ids, struct openai_error *error)
+static enum status read_array(const struct json *body, const struct json *array,
+                              const struct openai_rules *rules, struct token_list *ids,
+                              struct openai_error *error)
 {
     const size_t count = json_count(array);
     if (count == 0)
@@ -80,7 +118,7 @@ static enum status read_array(const struct json *array, const struct openai_rule
                                 "`prompt` is a list of %zu prompts; more than one is not "
                                 "supported yet.",
                                 count);
-    return json_kind(first) == JSON_STRING ? read_text(first, rules, ids, error)
+    return json_kind(first) == JSON_STRING ? read_text(body, first, rules, ids, error)
                                            : read_ids(first, rules, ids, error);
 }
 
@@ -91,9 +129,9 @@ enum status openai_prompt_read(const struct json *body, const struct openai_rule
     if (!prompt)
         return openai_error_set(error, 400, "prompt", NULL, "`prompt` is missing.");
     if (json_kind(prompt) == JSON_STRING)
-        TRY(read_text(prompt, rules, ids, error));
+        TRY(read_text(body, prompt, rules, ids, error));
     else if (json_kind(prompt) == JSON_ARRAY)
-        TRY(read_array(prompt, rules, ids, error));
+        TRY(read_array(body, prompt, rules, ids, error));
     else
         return field_wrong(prompt, "prompt", "a string or an array of token ids", error);
     if (ids->count == 0)
@@ -206,20 +244,72 @@ static enum status read_message(const struct json *message, size_t index, struct
     return STATUS_OK;
 }
 
-static enum status encode_messages(const struct json *list, bool generate,
-                                   const struct openai_rules *rules, struct messages *messages,
-                                   struct token_list *ids, struct openai_error *error)
+/* How messages become a prompt. */
+struct rendering {
+    bool generate, go_on, add_special;
+};
+
+static enum status read_rendering(const struct json *body, struct rendering *out,
+                                  struct openai_error *error)
 {
-    for (size_t i = 0; i < messages->count; i++)
-        TRY(read_message(json_at(list, i), i, messages, error));
+    *out = (struct rendering){.generate = true};
+    TRY(field_bool(body, "add_generation_prompt", &out->generate, error));
+    TRY(field_bool(body, "continue_final_message", &out->go_on, error));
+    TRY(field_bool(body, "add_special_tokens", &out->add_special, error));
+    if (out->go_on && out->generate && field_get(body, "add_generation_prompt"))
+        return openai_error_set(error, 400, "continue_final_message", NULL,
+                                "`continue_final_message` and `add_generation_prompt` can not both "
+                                "be true: the answer goes on with a message, or begins one.");
+    return STATUS_OK;
+}
+
+/* A final message that goes on is the opened turn of the assistant, with its text behind. */
+static enum status encode_final(const struct openai_rules *rules, const struct messages *messages,
+                                struct token_list *ids, struct buffer *final_out,
+                                struct openai_error *error)
+{
     struct error cause;
-    const enum status status = text_encode_chat(rules->text, messages->items, messages->count,
-                                                generate, PROMPT_TOKENS_MAX, ids, &cause);
+    const struct chat_message *last = &messages->items[messages->count - 1];
+    if (final_out)
+        buffer_add(final_out, last->content, last->content_bytes);
+    const enum status status = text_encode(rules->text, last->content, last->content_bytes, false,
+                                           OPENAI_PROMPT_TOKENS_MAX, ids, &cause);
     return status == STATUS_OK ? STATUS_OK : encode_failed(status, &cause, "messages", error);
 }
 
+static enum status encode_messages(const struct json *list, const struct rendering *rendering,
+                                   const struct openai_rules *rules, struct messages *messages,
+                                   struct token_list *ids, struct buffer *final_out,
+                                   struct openai_error *error)
+{
+    const size_t count = messages->count;
+    for (size_t i = 0; i < count; i++)
+        TRY(read_message(json_at(list, i), i, messages, error));
+    if (rendering->go_on &&
+        (count < 2 || strcmp(messages->items[count - 1].role, "assistant") != 0))
+        return openai_error_set(error, 400, "continue_final_message", NULL,
+                                "`continue_final_message` needs a final message of the assistant, "
+                                "and one before it.");
+    if (rendering->add_special)
+        add_bos(rules, ids);
+    const size_t before = ids->count;
+    struct error cause;
+    const enum status status = text_encode_chat(
+        rules->text, messages->items, count - rendering->go_on,
+        rendering->generate || rendering->go_on, OPENAI_PROMPT_TOKENS_MAX, ids, &cause);
+    if (status != STATUS_OK)
+        return encode_failed(status, &cause, "messages", error);
+    /* A format that begins with bos itself does not get another one. */
+    if (before > 0 && ids->count > before && ids->ids[before] == ids->ids[0]) {
+        ids->count--;
+        memmove(ids->ids, ids->ids + 1, ids->count * sizeof *ids->ids);
+    }
+    return rendering->go_on ? encode_final(rules, messages, ids, final_out, error) : STATUS_OK;
+}
+
 enum status openai_messages_read(const struct json *body, const struct openai_rules *rules,
-                                 struct token_list *ids, struct openai_error *error)
+                                 struct token_list *ids, struct buffer *final_out,
+                                 struct openai_error *error)
 {
     const struct json *list = field_get(body, "messages");
     if (!list)
@@ -231,13 +321,14 @@ enum status openai_messages_read(const struct json *body, const struct openai_ru
         return openai_error_set(error, 400, "messages", NULL,
                                 "`messages` must hold 1 to %d messages, but holds %zu.",
                                 OPENAI_MESSAGES_MAX, count);
-    bool generate = true;
-    TRY(field_bool(body, "add_generation_prompt", &generate, error));
+    struct rendering rendering;
+    TRY(read_rendering(body, &rendering, error));
     struct messages messages = {.items = calloc(count, sizeof *messages.items),
                                 .joined = calloc(count, sizeof *messages.joined),
                                 .count = count};
     CHECK(messages.items && messages.joined);
-    const enum status status = encode_messages(list, generate, rules, &messages, ids, error);
+    const enum status status =
+        encode_messages(list, &rendering, rules, &messages, ids, final_out, error);
     messages_free(&messages);
     return status;
 }

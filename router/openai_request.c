@@ -108,8 +108,8 @@ static enum status check_unsupported(const struct json *body, struct openai_erro
     return STATUS_OK;
 }
 
-static enum status read_model(const struct json *body, const struct openai_rules *rules,
-                              struct openai_error *error)
+enum status openai_model_check(const struct json *body, const struct openai_rules *rules,
+                               struct openai_error *error)
 {
     const struct json *model = field_get(body, "model");
     if (!model)
@@ -254,7 +254,7 @@ static enum status read_body(const struct json *body, const struct openai_rules 
                                 "The request body must be a JSON object, but is %s.",
                                 json_kind_name(json_kind(body)));
     /* Cheap checks first: tokenising is the work. */
-    TRY(read_model(body, rules, error));
+    TRY(openai_model_check(body, rules, error));
     TRY(check_unsupported(body, error));
     TRY(openai_sampling_read(body, rules->text, &out->sampling, error));
     TRY(read_choices(body, out, error));
@@ -263,22 +263,29 @@ static enum status read_body(const struct json *body, const struct openai_rules 
                   &out->stop_ids, error));
     TRY(read_logprobs(body, out, error));
     TRY(read_stream(body, out, error));
-    TRY(out->endpoint == OPENAI_CHAT ? openai_messages_read(body, rules, &out->prompt, error)
+    TRY(out->endpoint == OPENAI_CHAT ? openai_messages_read(body, rules, &out->prompt, NULL, error)
                                      : openai_prompt_read(body, rules, &out->prompt, error));
     return read_lengths(body, rules, out, error);
+}
+
+enum status openai_body_parse(const char *body, size_t bytes, struct json **root_out,
+                              struct openai_error *error)
+{
+    if (bytes == 0)
+        return openai_error_set(error, 400, NULL, NULL, "The request body is empty.");
+    struct error cause;
+    if (json_parse(body, bytes, root_out, &cause) != STATUS_OK)
+        return openai_error_set(error, 400, NULL, NULL, "The request body is not valid JSON: %s.",
+                                cause.text);
+    return STATUS_OK;
 }
 
 enum status openai_request_parse(enum openai_endpoint endpoint, const char *body, size_t bytes,
                                  const struct openai_rules *rules, struct openai_request *out,
                                  struct openai_error *error)
 {
-    if (bytes == 0)
-        return openai_error_set(error, 400, NULL, NULL, "The request body is empty.");
     struct json *root;
-    struct error cause;
-    if (json_parse(body, bytes, &root, &cause) != STATUS_OK)
-        return openai_error_set(error, 400, NULL, NULL, "The request body is not valid JSON: %s.",
-                                cause.text);
+    TRY(openai_body_parse(body, bytes, &root, error));
     struct openai_request request = {.endpoint = endpoint, .skip_special = true};
     const enum status status = read_body(root, rules, &request, error);
     json_free(root);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/json.h"
 #include "model/text/text.h"
 #include "router/openai_error.h"
 #include "router/openai_sampling.h"
@@ -53,6 +54,12 @@ enum { OPENAI_COMPLETIONS_MAX_TOKENS = 16 }; /* default of /v1/completions, as e
 enum status openai_request_parse(enum openai_endpoint endpoint, const char *body, size_t bytes,
                                  const struct openai_rules *rules, struct openai_request *out,
                                  struct openai_error *error);
+/* What /tokenize and /detokenize ask of a body as well. */
+enum status openai_body_parse(const char *body, size_t bytes, struct json **root_out,
+                              struct openai_error *error);
+/* `model`, where it is set, is the one that is served; else a 404. */
+enum status openai_model_check(const struct json *body, const struct openai_rules *rules,
+                               struct openai_error *error);
 void openai_request_free(struct openai_request *request);
 
 #endif

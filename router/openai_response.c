@@ -69,9 +69,7 @@ static void put_chat_logprobs(struct json_writer *writer, const struct text *tex
     json_close_object(writer);
 }
 
-/* A token as a key or string of the older shape, where no bytes go along: what is not text is
- * written as bytes:\xE2\x80, so that two such tokens stay two. */
-static void token_text(const struct text *text, int32_t id, struct buffer *out)
+void openai_token_text(const struct text *text, int32_t id, struct buffer *out)
 {
     size_t bytes;
     const char *data = text_token_bytes(text, id, &bytes);
@@ -91,13 +89,13 @@ static void put_top_map(struct json_writer *writer, const struct text *text,
     bool chosen_listed = false;
     json_open_object(writer);
     for (uint32_t k = 0; k < token->top_count; k++) {
-        token_text(text, token->top_ids[k], scratch);
+        openai_token_text(text, token->top_ids[k], scratch);
         json_key(writer, scratch->data);
         put_logprob(writer, token->top_logprobs[k]);
         chosen_listed = chosen_listed || token->top_ids[k] == token->id;
     }
     if (!chosen_listed) {
-        token_text(text, token->id, scratch);
+        openai_token_text(text, token->id, scratch);
         json_key(writer, scratch->data);
         put_logprob(writer, token->logprob);
     }
@@ -112,7 +110,7 @@ static void put_completion_logprobs(struct json_writer *writer, const struct tex
     json_key(writer, "tokens");
     json_open_array(writer);
     for (size_t i = 0; i < answer->ready_count; i++) {
-        token_text(text, answer->tokens[i].id, &scratch);
+        openai_token_text(text, answer->tokens[i].id, &scratch);
         json_put_string(writer, scratch.data, scratch.size);
     }
     json_close_array(writer);

@@ -28,6 +28,10 @@ struct openai_head {
 void openai_head_init(struct openai_head *head, enum openai_endpoint endpoint, uint64_t request,
                       int64_t created_s, const char *model, const struct text *text);
 
+/* A token where no bytes go along with its text; overwrites *out. What is not text is written as
+ * bytes:\xE2\x80, so that two such tokens stay two. */
+void openai_token_text(const struct text *text, int32_t id, struct buffer *out);
+
 struct openai_end {
     const char *finish_reason; /* NULL: the answer goes on */
     const char *stop_string;   /* the stop string that was met, or NULL */

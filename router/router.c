@@ -256,10 +256,8 @@ static void on_http_request(void *arg, struct http_exchange *exchange,
 
 static void on_client_gone(void *arg, void *context)
 {
-    struct session *session = context;
-    session->exchange = NULL;
-    const struct request_event event = {.kind = EVENT_CLIENT_GONE};
-    session_feed(session, &event);
+    struct exchange_owner *owner = context;
+    owner->on_gone(owner);
 }
 
 static const struct http_events http_handlers = {.on_request = on_http_request,

@@ -14,6 +14,11 @@
 #include "router/router_metrics.h"
 #include "router/text_pool.h"
 
+/* Who answers an exchange later: the context of it, first member of what it belongs to. */
+struct exchange_owner {
+    void (*on_gone)(struct exchange_owner *owner); /* the client left; the exchange is no more */
+};
+
 /* One of the answers to it. */
 struct session_choice {
     struct answer answer;
@@ -23,6 +28,7 @@ struct session_choice {
 
 /* A client's request from its acceptance to its end. `request` decides, the session does. */
 struct session {
+    struct exchange_owner owner; /* first */
     struct router *router;
     uint32_t slot;
     struct request request;
@@ -120,5 +126,21 @@ void router_session_ended(struct router *router);
 /* routes.c */
 void routes_handle(struct router *router, struct http_exchange *exchange,
                    const struct http_request *request);
+/* A body as the answer; a 503 asks to be tried again. */
+void routes_reply(struct http_exchange *exchange, int status, const char *content_type,
+                  const struct buffer *body);
+/* allow: of a 405, else NULL. */
+void routes_reply_error(struct http_exchange *exchange, int status, const char *code,
+                        const char *allow, const char *message);
+
+/* routes_state.c: small answers about this process. */
+typedef void route_handler(struct router *router, struct http_exchange *exchange,
+                           const struct http_request *request);
+#define ROUTES_MODEL_PATH "/v1/models/" /* the model's id behind it */
+route_handler routes_get_health, routes_get_live, routes_get_version, routes_get_load,
+    routes_get_models, routes_get_model;
+
+/* text_call.c: /tokenize and /detokenize. */
+route_handler text_call_tokenize, text_call_detokenize;
 
 #endif

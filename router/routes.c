@@ -8,8 +8,8 @@
 #include "base/json.h"
 #include "router/router_internal.h"
 
-static void reply_buffer(struct http_exchange *exchange, int status, const char *content_type,
-                         const struct buffer *body)
+void routes_reply(struct http_exchange *exchange, int status, const char *content_type,
+                  const struct buffer *body)
 {
     const struct http_reply reply = {.status = status,
                                      .content_type = content_type,
@@ -19,7 +19,7 @@ static void reply_buffer(struct http_exchange *exchange, int status, const char 
     http_reply(exchange, &reply);
 }
 
-static void reply_error(struct http_exchange *exchange, int status, const char *code,
+void routes_reply_error(struct http_exchange *exchange, int status, const char *code,
                         const char *allow, const char *message)
 {
     struct openai_error error;
@@ -34,67 +34,6 @@ static void reply_error(struct http_exchange *exchange, int status, const char *
                                      .allow = allow};
     http_reply(exchange, &reply);
     buffer_free(&body);
-}
-
-static void get_health(struct router *router, struct http_exchange *exchange,
-                       const struct http_request *request)
-{
-    const uint32_t prefill = fleet_count(router->fleet, WORKER_PREFILL, FLEET_UP);
-    const uint32_t decode = fleet_count(router->fleet, WORKER_DECODE, FLEET_UP);
-    const bool serving = decode > 0 && !router->draining;
-    struct buffer *out = &router->scratch;
-    buffer_clear(out);
-    struct json_writer writer;
-    json_writer_init(&writer, out);
-    json_open_object(&writer);
-    json_key(&writer, "status");
-    json_put_text(&writer, serving ? "ok" : router->draining ? "draining" : "waiting");
-    json_key(&writer, "prefill");
-    json_put_u64(&writer, prefill);
-    json_key(&writer, "decode");
-    json_put_u64(&writer, decode);
-    json_close_object(&writer);
-    reply_buffer(exchange, serving ? 200 : 503, "application/json", out);
-}
-
-static void get_models(struct router *router, struct http_exchange *exchange,
-                       const struct http_request *request)
-{
-    struct buffer *out = &router->scratch;
-    buffer_clear(out);
-    struct json_writer writer;
-    json_writer_init(&writer, out);
-    json_open_object(&writer);
-    json_key(&writer, "object");
-    json_put_text(&writer, "list");
-    json_key(&writer, "data");
-    json_open_array(&writer);
-    json_open_object(&writer);
-    json_key(&writer, "id");
-    json_put_text(&writer, router->model_name);
-    json_key(&writer, "object");
-    json_put_text(&writer, "model");
-    json_key(&writer, "created");
-    json_put_u64(&writer, router->started_s);
-    json_key(&writer, "owned_by");
-    json_put_text(&writer, "baton");
-    json_key(&writer, "root");
-    json_put_text(&writer, router->model_name);
-    json_key(&writer, "parent");
-    json_put_null(&writer);
-    json_key(&writer, "max_model_len");
-    json_put_u64(&writer, fleet_context_tokens(router->fleet));
-    json_close_object(&writer);
-    json_close_array(&writer);
-    json_close_object(&writer);
-    reply_buffer(exchange, 200, "application/json", out);
-}
-
-static void get_version(struct router *router, struct http_exchange *exchange,
-                        const struct http_request *request)
-{
-    static const char body[] = "{\"version\":\"" BATON_VERSION "\"}";
-    http_reply_json(exchange, 200, body, sizeof body - 1);
 }
 
 static void put_worker(struct json_writer *writer, const struct fleet *fleet,
@@ -161,7 +100,7 @@ static void get_workers(struct router *router, struct http_exchange *exchange,
         put_worker(&writer, router->fleet, worker, loop_now_ns(router->loop));
     json_close_array(&writer);
     json_close_object(&writer);
-    reply_buffer(exchange, 200, "application/json", out);
+    routes_reply(exchange, 200, "application/json", out);
 }
 
 /* Gauges that are read when somebody asks. */
@@ -220,7 +159,7 @@ static void get_metrics(struct router *router, struct http_exchange *exchange,
     struct buffer *out = &router->scratch;
     buffer_clear(out);
     metrics_expose(router->metrics, out);
-    reply_buffer(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", out);
+    routes_reply(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", out);
 }
 
 static bool is_json(const char *content_type)
@@ -234,63 +173,94 @@ static bool is_json(const char *content_type)
     return behind == '\0' || behind == ';' || behind == ' ';
 }
 
-static void post(struct router *router, enum openai_endpoint endpoint,
-                 struct http_exchange *exchange, const struct http_request *request)
+/* What every body is asked before it is read; false when it was answered. */
+static bool may_post(struct router *router, struct http_exchange *exchange,
+                     const struct http_request *request)
 {
     if (router->draining) {
         metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
-        reply_error(exchange, 503, "shutting_down", NULL, "The server is shutting down.");
-    } else if (!is_json(request->content_type)) {
-        metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
-        reply_error(exchange, 400, "bad_content_type", NULL,
-                    "The Content-Type must be application/json.");
-    } else {
-        session_start(router, endpoint, exchange, request);
+        routes_reply_error(exchange, 503, "shutting_down", NULL, "The server is shutting down.");
+        return false;
     }
+    if (!is_json(request->content_type)) {
+        metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
+        routes_reply_error(exchange, 400, "bad_content_type", NULL,
+                           "The Content-Type must be application/json.");
+        return false;
+    }
+    return true;
 }
 
 static void post_completions(struct router *router, struct http_exchange *exchange,
                              const struct http_request *request)
 {
-    post(router, OPENAI_COMPLETIONS, exchange, request);
+    if (may_post(router, exchange, request))
+        session_start(router, OPENAI_COMPLETIONS, exchange, request);
 }
 
 static void post_chat(struct router *router, struct http_exchange *exchange,
                       const struct http_request *request)
 {
-    post(router, OPENAI_CHAT, exchange, request);
+    if (may_post(router, exchange, request))
+        session_start(router, OPENAI_CHAT, exchange, request);
 }
 
-static const struct {
+static void post_tokenize(struct router *router, struct http_exchange *exchange,
+                          const struct http_request *request)
+{
+    if (may_post(router, exchange, request))
+        text_call_tokenize(router, exchange, request);
+}
+
+static void post_detokenize(struct router *router, struct http_exchange *exchange,
+                            const struct http_request *request)
+{
+    if (may_post(router, exchange, request))
+        text_call_detokenize(router, exchange, request);
+}
+
+/* `under`: what follows the path belongs to the handler. */
+static const struct route {
     const char *path;
     enum http_method method;
-    void (*handle)(struct router *router, struct http_exchange *exchange,
-                   const struct http_request *request);
+    route_handler *handle;
+    bool under;
 } routes[] = {
-    {"/health", HTTP_GET, get_health},
-    {"/metrics", HTTP_GET, get_metrics},
-    {"/version", HTTP_GET, get_version},
-    {"/workers", HTTP_GET, get_workers},
-    {"/v1/models", HTTP_GET, get_models},
-    {"/v1/completions", HTTP_POST, post_completions},
-    {"/v1/chat/completions", HTTP_POST, post_chat},
+    {"/health", HTTP_GET, routes_get_health, false},
+    {"/live", HTTP_GET, routes_get_live, false},
+    {"/ready", HTTP_GET, routes_get_health, false},
+    {"/load", HTTP_GET, routes_get_load, false},
+    {"/version", HTTP_GET, routes_get_version, false},
+    {"/metrics", HTTP_GET, get_metrics, false},
+    {"/workers", HTTP_GET, get_workers, false},
+    {"/v1/models", HTTP_GET, routes_get_models, false},
+    {ROUTES_MODEL_PATH, HTTP_GET, routes_get_model, true},
+    {"/v1/completions", HTTP_POST, post_completions, false},
+    {"/v1/chat/completions", HTTP_POST, post_chat, false},
+    {"/tokenize", HTTP_POST, post_tokenize, false},
+    {"/detokenize", HTTP_POST, post_detokenize, false},
 };
+
+static const struct route *find_route(const char *path)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(routes); i++) {
+        const size_t bytes = strlen(routes[i].path);
+        if (strncmp(path, routes[i].path, bytes) == 0 && (path[bytes] == '\0' || routes[i].under))
+            return &routes[i];
+    }
+    return NULL;
+}
 
 void routes_handle(struct router *router, struct http_exchange *exchange,
                    const struct http_request *request)
 {
-    for (size_t i = 0; i < ARRAY_COUNT(routes); i++) {
-        if (strcmp(routes[i].path, request->path) != 0)
-            continue;
-        if (routes[i].method == request->method) {
-            routes[i].handle(router, exchange, request);
-            return;
-        }
-        const char *allow = routes[i].method == HTTP_GET ? "GET, HEAD" : "POST";
-        reply_error(exchange, 405, "method_not_allowed", allow,
-                    routes[i].method == HTTP_GET ? "This path answers to GET."
-                                                 : "This path answers to POST.");
-        return;
-    }
-    reply_error(exchange, 404, "not_found", NULL, "There is nothing at this path.");
+    const struct route *route = find_route(request->path);
+    if (!route)
+        routes_reply_error(exchange, 404, "not_found", NULL, "There is nothing at this path.");
+    else if (route->method == request->method)
+        route->handle(router, exchange, request);
+    else
+        routes_reply_error(
+            exchange, 405, "method_not_allowed", route->method == HTTP_GET ? "GET, HEAD" : "POST",
+            route->method == HTTP_GET ? "This path answers to GET." : "This path answers to POST.");
 }

@@ -559,6 +559,14 @@ static uint64_t take_slot(struct router *router, struct session *session)
     return router->instance << ID_COUNTER_BITS | generation << router->slot_bits | session->slot;
 }
 
+static void on_client_gone(struct exchange_owner *owner)
+{
+    struct session *session = (struct session *)(void *)owner;
+    session->exchange = NULL;
+    const struct request_event event = {.kind = EVENT_CLIENT_GONE};
+    session_feed(session, &event);
+}
+
 static void refuse(struct http_exchange *exchange, const char *code, const char *text)
 {
     struct openai_error error;
@@ -576,8 +584,10 @@ void session_start(struct router *router, enum openai_endpoint endpoint,
     }
     struct session *session = calloc(1, sizeof *session);
     CHECK(session != NULL);
-    *session =
-        (struct session){.router = router, .endpoint = endpoint, .parse_status = STATUS_PENDING};
+    *session = (struct session){.owner.on_gone = on_client_gone,
+                                .router = router,
+                                .endpoint = endpoint,
+                                .parse_status = STATUS_PENDING};
     buffer_add(&session->body, http->body, http->body_bytes);
     session->job = (struct text_job){
         .run = run_job, .done = job_done, .bytes = session->body.size + sizeof *session};
@@ -602,7 +612,7 @@ void session_start(struct router *router, enum openai_endpoint endpoint,
     openai_head_init(&session->head, endpoint, id, (int64_t)(clock_wall_ms() / 1000),
                      router->model_name, router->text);
     session->timer = loop_timer_create(router->loop, on_timer, session);
-    http_exchange_set_context(exchange, session);
+    http_exchange_set_context(exchange, &session->owner);
     put_journal(session);
     set_timer(session);
 }

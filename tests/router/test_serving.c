@@ -192,10 +192,10 @@ Test(serving, nobody_there)
     cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":\"x\"}", NULL), 503);
     struct buffer body = {0};
     cr_expect_eq(client_fetch(&router, "/health", &body), 503);
-    cr_expect_str_eq(body.data, "{\"status\":\"waiting\",\"prefill\":1,\"decode\":0}");
+    cr_expect(strstr(body.data, "\"waiting\"") && strstr(body.data, "\"prefill\":1,\"decode\":0"));
     fake_worker_connect(&decode);
     cr_expect_eq(client_fetch(&router, "/health", &body), 200);
-    cr_expect_str_eq(body.data, "{\"status\":\"ok\",\"prefill\":1,\"decode\":1}");
+    cr_expect(strstr(body.data, "\"ok\"") && strstr(body.data, "\"prefill\":1,\"decode\":1"));
     buffer_free(&body);
     router_process_stop(&router);
 }
