@@ -1,14 +1,12 @@
 """Nodes that come back at the address they had while hand-offs of their former life are open, and
 prompts that wait for the pages of a prefill node: who held them is counted."""
-import os
-import signal
 import subprocess
 import threading
 import unittest
 
 from apart import Apart
 from fault_cluster import LONG, prompts, wait_for
-from processes import BIN, all_stopped
+from processes import BIN
 
 ROUNDS = 6 if LONG else 2
 
@@ -68,32 +66,31 @@ class Restarts(unittest.TestCase):
 
 class Waits(unittest.TestCase):
     def test_who_holds_the_pages_that_prompts_wait_for_is_counted(self):
-        """A prefill node with the pages of one context of 512 tokens stops in its first chunk,
-        until more prompts of half of that are asked for, and takes half a second for the second, in
-        which they come; its hand-offs take as long. So the next prompt waits for a hand-off, and
-        the one after it, when that one starts, for a prompt."""
+        """A prefill node with the pages of one context of 512 tokens reads prompts of more than
+        half of that, in two chunks of half a second; its hand-offs take as long. Whoever comes
+        while one is read waits for it, and whoever is next when it was read for its hand-off.
+        Prompts are asked for until there was one of each."""
         count = 4
         apart = Apart(movers()[0], options={
             "router": ["--request-timeout-ms", "60s"],
             "prefill": ["--context", "512", "--kv-memory", "384K", "--chunk-tokens", "256",
                         "--no-prefix-cache", "--enable-fault-injection", "--fault",
-                        "engine-step:1:stop,engine-step:2:delay,done:1+:delay"]})
+                        "engine-step:1+:delay,done:1+:delay"]})
         self.addCleanup(apart.close)
+        kinds = ("handoffs", "prompts")
 
-        def handoff_of(role):
-            return next(worker["handoff"] for worker in apart.workers() if worker["role"] == role)
-        asked = Asked(apart, prompts(count, 300))
-        pid = apart.processes["prefill"].pid
-        wait_for(lambda: all_stopped(pid), "the prefill node to stop")
-        wait_for(lambda: handoff_of("decode")["open"] == count, "all to be asked for")
-        os.kill(pid, signal.SIGCONT)
-        self.assertEqual(asked.join(), [True] * count)
-        for held_by in ("handoffs", "prompts"):
-            wait_for(lambda held_by=held_by: handoff_of("prefill")[f"waits_{held_by}"] > 0,
-                     f"prompts that waited for {held_by}")
-            wait_for(lambda held_by=held_by: handoff_of("prefill")[f"waits_{held_by}"] ==
-                     apart.client.metric("baton_prefill_waits_total", held_by=held_by),
-                     "the metric to tell the same")
+        def waits():
+            handoff = next(worker["handoff"] for worker in apart.workers()
+                           if worker["role"] == "prefill")
+            return [handoff[f"waits_{kind}"] for kind in kinds]
+
+        def each_was_waited_for():
+            self.assertEqual(Asked(apart, prompts(count, 300)).join(), [True] * count)
+            return all(waits())
+        wait_for(each_was_waited_for, "prompts that waited for hand-offs and for prompts")
+        wait_for(lambda: waits() == [apart.client.metric("baton_prefill_waits_total",
+                                                         held_by=kind) for kind in kinds],
+                 "the metric to tell the same")
 
 
 if __name__ == "__main__":
