@@ -52,7 +52,7 @@ void decode_batch_keep(struct decode_engine *engine, uint32_t place)
 {
     struct decode_request *request = &engine->requests[place];
     if (!engine->worker->options->no_prefix_cache)
-        prefix_tree_insert(engine->worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
+        prefix_tree_insert(engine->worker->prefixes, request->job.cache_salt, request->job.tokens,
                            request->engine.computed, request->slots);
 }
 
@@ -66,11 +66,12 @@ static void share_beginning(struct decode_engine *engine, struct decode_request 
     struct prefix_match match;
     if (worker->options->no_prefix_cache)
         return;
-    prefix_tree_peek(worker->prefixes, PREFIX_NO_SALT, request->job.tokens, tokens, &match);
+    prefix_tree_peek(worker->prefixes, request->job.cache_salt, request->job.tokens, tokens,
+                     &match);
     if (match.page_count <= own)
         return;
-    const uint32_t found = prefix_tree_lookup(worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
-                                              tokens, engine->shared_slots);
+    const uint32_t found = prefix_tree_lookup(worker->prefixes, request->job.cache_salt,
+                                              request->job.tokens, tokens, engine->shared_slots);
     const uint32_t held = request->engine.page_count;
     page_pool_free(worker->pages, request->slots, found < held ? found : held);
     memcpy(request->slots, engine->shared_slots, found * sizeof *request->slots);

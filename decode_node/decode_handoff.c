@@ -49,11 +49,12 @@ static uint32_t pages_held(void *arg, void *context, uint32_t first_page, uint32
         return HANDOFF_MISPLACED;
     if (worker->options->no_prefix_cache)
         return 0;
-    prefix_tree_peek(worker->prefixes, PREFIX_NO_SALT, request->job.tokens, tokens, &match);
+    prefix_tree_peek(worker->prefixes, request->job.cache_salt, request->job.tokens, tokens,
+                     &match);
     if (match.page_count <= first_page)
         return 0;
-    const uint32_t found = prefix_tree_lookup(worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
-                                              tokens, request->slots);
+    const uint32_t found = prefix_tree_lookup(worker->prefixes, request->job.cache_salt,
+                                              request->job.tokens, tokens, request->slots);
     /* The first ones are held twice now; a page of the index stays while somebody holds it. */
     CHECK(found >= first_page && found - first_page < page_count);
     page_pool_free(worker->pages, request->slots, first_page);
@@ -138,7 +139,7 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
     memcpy(request->slots + request->cached_pages, slots, slot_count * sizeof *slots);
     /* Others may begin like it. */
     if (!node->worker->options->no_prefix_cache)
-        prefix_tree_insert(node->worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
+        prefix_tree_insert(node->worker->prefixes, request->job.cache_salt, request->job.tokens,
                            request->job.given_count, request->slots);
     decode_choices_land(node, request, done);
 }

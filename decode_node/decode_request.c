@@ -172,7 +172,7 @@ static enum status check_pages(const struct decode_node *node, const struct deco
     const uint32_t growing = decode_node_running(node);
     struct prefix_match match = {0};
     if (!node->worker->options->no_prefix_cache)
-        prefix_tree_peek(node->worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
+        prefix_tree_peek(node->worker->prefixes, request->job.cache_salt, request->job.tokens,
                          request->job.given_count - 1, &match);
     const uint32_t free = prefix_tree_available(node->worker->prefixes);
     const uint32_t first = request->pages_first + pages_of_others(node, request);
@@ -201,7 +201,7 @@ static void hold_cached(struct decode_node *node, struct decode_request *request
 {
     if (!node->worker->options->no_prefix_cache)
         request->cached_pages =
-            prefix_tree_lookup(node->worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
+            prefix_tree_lookup(node->worker->prefixes, request->job.cache_salt, request->job.tokens,
                                request->job.given_count - 1, request->slots);
 }
 

@@ -60,8 +60,8 @@ static struct beginning beginning_of(const struct prefill_engine *engine,
     const uint32_t page_tokens = engine->worker->limits.page_tokens;
     struct prefix_match match = {.owner = PREFIX_NOBODY};
     if (engine->cache)
-        prefix_tree_peek(engine->worker->prefixes, PREFIX_NO_SALT, request->job.tokens, given,
-                         &match);
+        prefix_tree_peek(engine->worker->prefixes, request->job.cache_salt, request->job.tokens,
+                         given, &match);
     const uint32_t known = match.page_count * page_tokens;
     const uint32_t copies = known == given;
     const uint32_t new_pages = request->page_count - match.page_count + copies;
@@ -82,7 +82,7 @@ static void hold_beginning(struct prefill_engine *engine, struct prefill_request
     uint32_t *slots = request->slots;
     uint32_t found = 0;
     if (engine->cache)
-        found = prefix_tree_lookup(worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
+        found = prefix_tree_lookup(worker->prefixes, request->job.cache_salt, request->job.tokens,
                                    request->job.given_count, slots);
     /* Only this thread adds pages and takes them here: what the plan saw is still there. */
     CHECK(found == beginning->page_count);
@@ -109,7 +109,7 @@ static bool start(struct prefill_engine *engine, uint32_t index)
         return false;
     hold_beginning(engine, request, &beginning);
     if (engine->cache)
-        prefix_tree_claim(engine->worker->prefixes, PREFIX_NO_SALT, request->job.tokens,
+        prefix_tree_claim(engine->worker->prefixes, request->job.cache_salt, request->job.tokens,
                           request->job.given_count, request->slots, place);
     request->engine.position = beginning.position;
     request->engine.has_pages = true;

@@ -8,9 +8,14 @@
 void answer_init(struct answer *answer, const struct text *text,
                  const struct openai_request *request)
 {
-    *answer = (struct answer){.text = text, .request = request};
+    *answer = (struct answer){.text = text,
+                              .request = request,
+                              .keeps_tokens = request->logprobs || request->return_token_ids};
     text_stream_init(&answer->stream, text, request->skip_special);
     stop_match_init(&answer->match, &request->stops, request->include_stop);
+    if (request->echo && request->echo_text.size > 0)
+        buffer_add(&answer->out, request->echo_text.data, request->echo_text.size);
+    answer->produced = answer->out.size;
 }
 
 void answer_free(struct answer *answer)
@@ -77,7 +82,7 @@ bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_
     text_stream_push(&answer->stream, id, &answer->fresh);
     answer->produced += answer->fresh.size;
     answer->token_count++;
-    if (answer->request->logprobs) {
+    if (answer->keeps_tokens) {
         struct answer_token *token = add_token(answer);
         *token = (struct answer_token){.id = id, .logprob = logprob, .start = start};
         token->top_count =

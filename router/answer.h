@@ -30,13 +30,15 @@ struct answer {
     struct buffer fresh; /* scratch: characters of the latest token */
     size_t produced;     /* bytes given to the stop match so far */
     uint32_t token_count;
+    bool keeps_tokens; /* the request asked for log-probabilities or ids */
 
     struct buffer out;           /* free to go, not taken yet */
     size_t out_offset;           /* where out begins in the whole answer */
-    struct answer_token *tokens; /* not taken yet; only with logprobs */
+    struct answer_token *tokens; /* not taken yet; only with keeps_tokens */
     size_t pending_count, capacity, ready_count;
 };
 
+/* An answer that echoes begins with that text. */
 void answer_init(struct answer *answer, const struct text *text,
                  const struct openai_request *request);
 void answer_free(struct answer *answer);

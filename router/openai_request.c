@@ -5,20 +5,20 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/crypto.h"
 #include "router/openai_fields.h"
 #include "router/openai_prompt.h"
 
 /* Fields that change the answer and are not served yet: refused unless they say "nothing". */
-enum neutral { NEUTRAL_ZERO, NEUTRAL_ONE, NEUTRAL_FALSE, NEUTRAL_EMPTY, NEUTRAL_NONE };
+enum neutral { NEUTRAL_ZERO, NEUTRAL_FALSE, NEUTRAL_EMPTY, NEUTRAL_NONE };
 
 static const struct {
     const char *name;
     enum neutral neutral;
     double min, max; /* of numbers: another value is wrong, not merely unsupported */
 } unsupported_fields[] = {
-    {"best_of", NEUTRAL_ONE, 1, 128},
-    {"echo", NEUTRAL_FALSE, 0, 0},
     {"suffix", NEUTRAL_EMPTY, 0, 0},
+    {"use_beam_search", NEUTRAL_FALSE, 0, 0},
     {"tools", NEUTRAL_EMPTY, 0, 0},
     {"functions", NEUTRAL_EMPTY, 0, 0},
     {"function_call", NEUTRAL_NONE, 0, 0},
@@ -26,10 +26,7 @@ static const struct {
     {"structured_outputs", NEUTRAL_EMPTY, 0, 0},
     {"grammar", NEUTRAL_EMPTY, 0, 0},
     {"prompt_logprobs", NEUTRAL_ZERO, 0, 1e6},
-    {"truncate_prompt_tokens", NEUTRAL_EMPTY, 0, 0},
-    {"continue_final_message", NEUTRAL_FALSE, 0, 0},
     {"chat_template", NEUTRAL_EMPTY, 0, 0},
-    {"return_token_ids", NEUTRAL_FALSE, 0, 0},
 };
 
 static bool is_empty(const struct json *value)
@@ -61,8 +58,6 @@ static bool is_neutral(const struct json *value, enum neutral neutral)
     switch (neutral) {
     case NEUTRAL_ZERO:
         return json_number(value) == 0;
-    case NEUTRAL_ONE:
-        return json_number(value) == 1;
     case NEUTRAL_FALSE:
         return json_kind(value) == JSON_BOOL && !json_bool(value);
     case NEUTRAL_EMPTY:
@@ -82,7 +77,7 @@ static enum status check_unsupported(const struct json *body, struct openai_erro
             continue;
         const enum neutral neutral = unsupported_fields[i].neutral;
         double number = 0;
-        if (neutral == NEUTRAL_ZERO || neutral == NEUTRAL_ONE)
+        if (neutral == NEUTRAL_ZERO)
             TRY(field_number(body, name, unsupported_fields[i].min, false,
                              unsupported_fields[i].max, &number, error));
         if (is_neutral(value, neutral))
@@ -242,8 +237,103 @@ static enum status read_choices(const struct json *body, struct openai_request *
                                 "`n` is %" PRId64 ", but with a `temperature` of 0 all answers are "
                                 "the same.",
                                 choices);
+    /* Picking the best of more answers than are told would need their scores. */
+    int64_t best_of = choices;
+    TRY(field_int(body, "best_of", 1, OPENAI_CHOICES_MAX, &best_of, error));
+    if (best_of != 1 && best_of != choices)
+        return openai_error_set(error, 400, "best_of", "unsupported_value",
+                                "`best_of` is %" PRId64 ", which is not supported yet unless `n` "
+                                "is the same.",
+                                best_of);
     out->choices = (uint32_t)choices;
     return STATUS_OK;
+}
+
+/* Who knows the salt shares pages with the request; nothing is to be learnt of it from others. */
+static enum status read_cache_salt(const struct json *body, struct openai_request *out,
+                                   struct openai_error *error)
+{
+    const struct json *value = field_get(body, "cache_salt");
+    if (!value)
+        return STATUS_OK;
+    size_t bytes = 0;
+    const char *text = json_kind(value) == JSON_STRING ? json_string(value, &bytes) : NULL;
+    size_t characters = 0;
+    for (size_t i = 0; i < bytes; i++)
+        characters += ((unsigned char)text[i] & 0xc0) != 0x80;
+    if (!text || bytes == 0)
+        return field_wrong(value, "cache_salt", "a string that is not empty", error);
+    if (characters > OPENAI_CACHE_SALT_MAX)
+        return openai_error_set(error, 400, "cache_salt", NULL,
+                                "`cache_salt` has %zu characters; the limit is %d.", characters,
+                                OPENAI_CACHE_SALT_MAX);
+    if (memchr(text, '@', bytes) || memchr(text, '/', bytes) || memchr(text, '\\', bytes) ||
+        memchr(text, '\0', bytes))
+        return openai_error_set(error, 400, "cache_salt", NULL,
+                                "`cache_salt` holds an @, a slash, a backslash or a NUL.");
+    static const char use[] = "baton cache_salt";
+    uint8_t mac[CRYPTO_MAC_BYTES];
+    crypto_mac(use, sizeof use - 1, text, bytes, mac);
+    out->cache_salt = load_le64(mac) | 1; /* never that of requests without one */
+    return STATUS_OK;
+}
+
+static enum status read_extras(const struct json *body, struct openai_request *out,
+                               struct openai_error *error)
+{
+    int64_t priority = 0;
+    TRY(field_int(body, "priority", -OPENAI_PRIORITY_MAX, OPENAI_PRIORITY_MAX, &priority, error));
+    out->priority = (int32_t)priority;
+    TRY(field_bool(body, "return_token_ids", &out->return_token_ids, error));
+    TRY(field_bool(body, "return_tokens_as_token_ids", &out->token_ids_as_text, error));
+    TRY(field_bool(body, "echo", &out->echo, error));
+    if (out->echo && out->logprobs && out->endpoint == OPENAI_COMPLETIONS)
+        return openai_error_set(error, 400, "echo", "unsupported_value",
+                                "`echo` together with `logprobs` is not supported yet: the "
+                                "prompt's log-probabilities are not computed.");
+    return read_cache_salt(body, out, error);
+}
+
+/* A prompt that is too long for its place: all but the last tokens of it go, or the first. */
+static enum status truncate_prompt(const struct json *body, const struct openai_rules *rules,
+                                   struct openai_request *out, struct openai_error *error)
+{
+    if (!field_get(body, "truncate_prompt_tokens"))
+        return STATUS_OK;
+    int64_t keep = -1, answer = 1;
+    TRY(field_int(body, "truncate_prompt_tokens", -1, INT64_MAX, &keep, error));
+    TRY(field_int(body, "max_tokens", 1, INT64_MAX, &answer, error));
+    TRY(field_int(body, "max_completion_tokens", 1, INT64_MAX, &answer, error));
+    if (keep == 0)
+        return openai_error_set(error, 400, "truncate_prompt_tokens", NULL,
+                                "`truncate_prompt_tokens` is 0, which leaves nothing of the "
+                                "prompt.");
+    if (keep < 0) /* what leaves room for the answer */
+        keep = answer < rules->context_tokens ? rules->context_tokens - answer : 1;
+    const struct json *side = field_get(body, "truncation_side");
+    const bool right = side && is_text(side, "right");
+    if (side && !right && !is_text(side, "left"))
+        return field_wrong(side, "truncation_side", "\"left\" or \"right\"", error);
+    struct token_list *prompt = &out->prompt;
+    if ((uint64_t)keep >= prompt->count)
+        return STATUS_OK;
+    if (!right)
+        memmove(prompt->ids, prompt->ids + prompt->count - keep,
+                (size_t)keep * sizeof *prompt->ids);
+    prompt->count = (size_t)keep;
+    return STATUS_OK;
+}
+
+/* The prompt as text, in front of a completion. Of a chat only a final message that goes on. */
+static void fill_echo(const struct openai_rules *rules, struct openai_request *out)
+{
+    if (!out->echo || out->endpoint != OPENAI_COMPLETIONS)
+        return;
+    struct text_stream stream;
+    text_stream_init_whole(&stream, rules->text, out->skip_special);
+    for (size_t i = 0; i < out->prompt.count; i++)
+        text_stream_push(&stream, out->prompt.ids[i], &out->echo_text);
+    text_stream_finish(&stream, &out->echo_text);
 }
 
 static enum status read_body(const struct json *body, const struct openai_rules *rules,
@@ -263,9 +353,16 @@ static enum status read_body(const struct json *body, const struct openai_rules 
                   &out->stop_ids, error));
     TRY(read_logprobs(body, out, error));
     TRY(read_stream(body, out, error));
-    TRY(out->endpoint == OPENAI_CHAT ? openai_messages_read(body, rules, &out->prompt, NULL, error)
-                                     : openai_prompt_read(body, rules, &out->prompt, error));
-    return read_lengths(body, rules, out, error);
+    TRY(read_extras(body, out, error));
+    if (out->endpoint == OPENAI_CHAT)
+        TRY(openai_messages_read(body, rules, &out->prompt, out->echo ? &out->echo_text : NULL,
+                                 error));
+    else
+        TRY(openai_prompt_read(body, rules, &out->prompt, error));
+    TRY(truncate_prompt(body, rules, out, error));
+    TRY(read_lengths(body, rules, out, error));
+    fill_echo(rules, out);
+    return STATUS_OK;
 }
 
 enum status openai_body_parse(const char *body, size_t bytes, struct json **root_out,
@@ -303,4 +400,5 @@ void openai_request_free(struct openai_request *request)
     token_list_free(&request->stop_ids);
     openai_sampling_free(&request->sampling);
     stop_set_free(&request->stops);
+    buffer_free(&request->echo_text);
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "model/text/text.h"
 #include "router/openai_error.h"
@@ -23,7 +24,9 @@ enum {
     OPENAI_CHOICES_MAX = 16,
     OPENAI_STOP_IDS_MAX = 128,
     OPENAI_TOP_LOGPROBS_MAX = 20,
-    OPENAI_MESSAGES_MAX = 4096
+    OPENAI_MESSAGES_MAX = 4096,
+    OPENAI_CACHE_SALT_MAX = 128, /* characters */
+    OPENAI_PRIORITY_MAX = 1000000
 };
 
 struct openai_request {
@@ -39,6 +42,12 @@ struct openai_request {
     bool logprobs;
     uint32_t top_logprobs;
     bool stream, include_usage, continuous_usage, timings;
+    bool echo; /* the answer begins with echo_text */
+    struct buffer echo_text;
+    bool return_token_ids;
+    bool token_ids_as_text; /* log-probabilities name tokens as token_id:7 */
+    uint64_t cache_salt;    /* 0: none. Else prompts are found in caches under the same one only */
+    int32_t priority;       /* lower is more urgent, as elsewhere; 0 is usual */
 };
 
 struct openai_rules {

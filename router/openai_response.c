@@ -32,20 +32,39 @@ static void put_bytes(struct json_writer *writer, const char *data, size_t bytes
     json_close_array(writer);
 }
 
-static void put_chat_token(struct json_writer *writer, const struct text *text, int32_t id,
+static void put_ids(struct json_writer *writer, const char *key, const struct token_list *ids)
+{
+    json_key(writer, key);
+    json_open_array(writer);
+    for (size_t i = 0; i < ids->count; i++)
+        json_put_int(writer, ids->ids[i]);
+    json_close_array(writer);
+}
+
+static void put_token_name(struct json_writer *writer, int32_t id)
+{
+    char name[32];
+    snprintf(name, sizeof name, "token_id:%" PRId32, id);
+    json_put_text(writer, name);
+}
+
+static void put_chat_token(struct json_writer *writer, const struct openai_head *head, int32_t id,
                            float logprob)
 {
     size_t bytes;
-    const char *data = text_token_bytes(text, id, &bytes);
+    const char *data = text_token_bytes(head->text, id, &bytes);
     json_key(writer, "token");
-    json_put_string(writer, data, bytes);
+    if (head->request->token_ids_as_text)
+        put_token_name(writer, id);
+    else
+        json_put_string(writer, data, bytes);
     json_key(writer, "logprob");
     put_logprob(writer, logprob);
     json_key(writer, "bytes");
     put_bytes(writer, data, bytes);
 }
 
-static void put_chat_logprobs(struct json_writer *writer, const struct text *text,
+static void put_chat_logprobs(struct json_writer *writer, const struct openai_head *head,
                               const struct answer *answer)
 {
     json_open_object(writer);
@@ -54,12 +73,12 @@ static void put_chat_logprobs(struct json_writer *writer, const struct text *tex
     for (size_t i = 0; i < answer->ready_count; i++) {
         const struct answer_token *token = &answer->tokens[i];
         json_open_object(writer);
-        put_chat_token(writer, text, token->id, token->logprob);
+        put_chat_token(writer, head, token->id, token->logprob);
         json_key(writer, "top_logprobs");
         json_open_array(writer);
         for (uint32_t k = 0; k < token->top_count; k++) {
             json_open_object(writer);
-            put_chat_token(writer, text, token->top_ids[k], token->top_logprobs[k]);
+            put_chat_token(writer, head, token->top_ids[k], token->top_logprobs[k]);
             json_close_object(writer);
         }
         json_close_array(writer);
@@ -83,26 +102,37 @@ void openai_token_text(const struct text *text, int32_t id, struct buffer *out)
         buffer_printf(out, "\\x%02X", (unsigned char)data[i]);
 }
 
-static void put_top_map(struct json_writer *writer, const struct text *text,
+/* The name of a token in the older shape. */
+static void name_token(const struct openai_head *head, int32_t id, struct buffer *out)
+{
+    if (!head->request->token_ids_as_text) {
+        openai_token_text(head->text, id, out);
+        return;
+    }
+    buffer_clear(out);
+    buffer_printf(out, "token_id:%" PRId32, id);
+}
+
+static void put_top_map(struct json_writer *writer, const struct openai_head *head,
                         const struct answer_token *token, struct buffer *scratch)
 {
     bool chosen_listed = false;
     json_open_object(writer);
     for (uint32_t k = 0; k < token->top_count; k++) {
-        openai_token_text(text, token->top_ids[k], scratch);
+        name_token(head, token->top_ids[k], scratch);
         json_key(writer, scratch->data);
         put_logprob(writer, token->top_logprobs[k]);
         chosen_listed = chosen_listed || token->top_ids[k] == token->id;
     }
     if (!chosen_listed) {
-        openai_token_text(text, token->id, scratch);
+        name_token(head, token->id, scratch);
         json_key(writer, scratch->data);
         put_logprob(writer, token->logprob);
     }
     json_close_object(writer);
 }
 
-static void put_completion_logprobs(struct json_writer *writer, const struct text *text,
+static void put_completion_logprobs(struct json_writer *writer, const struct openai_head *head,
                                     const struct answer *answer)
 {
     struct buffer scratch = {0};
@@ -110,7 +140,7 @@ static void put_completion_logprobs(struct json_writer *writer, const struct tex
     json_key(writer, "tokens");
     json_open_array(writer);
     for (size_t i = 0; i < answer->ready_count; i++) {
-        openai_token_text(text, answer->tokens[i].id, &scratch);
+        name_token(head, answer->tokens[i].id, &scratch);
         json_put_string(writer, scratch.data, scratch.size);
     }
     json_close_array(writer);
@@ -122,7 +152,7 @@ static void put_completion_logprobs(struct json_writer *writer, const struct tex
     json_key(writer, "top_logprobs");
     json_open_array(writer);
     for (size_t i = 0; i < answer->ready_count; i++)
-        put_top_map(writer, text, &answer->tokens[i], &scratch);
+        put_top_map(writer, head, &answer->tokens[i], &scratch);
     json_close_array(writer);
     json_key(writer, "text_offset");
     json_open_array(writer);
@@ -140,9 +170,31 @@ static void put_logprobs(struct json_writer *writer, const struct openai_head *h
     if (!answer || !answer->request->logprobs)
         json_put_null(writer);
     else if (head->endpoint == OPENAI_CHAT)
-        put_chat_logprobs(writer, head->text, answer);
+        put_chat_logprobs(writer, head, answer);
     else
-        put_completion_logprobs(writer, head->text, answer);
+        put_completion_logprobs(writer, head, answer);
+}
+
+/* The ids of what a chunk or a choice holds, and with the first one those of the prompt. A chat has
+ * the latter beside its choices. */
+static void put_choice_ids(struct json_writer *writer, const struct openai_head *head,
+                           const struct answer *answer, bool first)
+{
+    if (!head->request->return_token_ids)
+        return;
+    if (first && head->endpoint == OPENAI_COMPLETIONS)
+        put_ids(writer, "prompt_token_ids", &head->request->prompt);
+    json_key(writer, "token_ids");
+    json_open_array(writer);
+    for (size_t i = 0; answer && i < answer->ready_count; i++)
+        json_put_int(writer, answer->tokens[i].id);
+    json_close_array(writer);
+}
+
+static void put_chat_prompt(struct json_writer *writer, const struct openai_head *head, bool first)
+{
+    if (first && head->request->return_token_ids && head->endpoint == OPENAI_CHAT)
+        put_ids(writer, "prompt_token_ids", &head->request->prompt);
 }
 
 static void put_end(struct json_writer *writer, const struct openai_end *end)
@@ -238,6 +290,7 @@ static void put_whole_choice(struct json_writer *writer, const struct openai_hea
         json_put_string(writer, answer->out.data, answer->out.size);
     }
     put_logprobs(writer, head, answer);
+    put_choice_ids(writer, head, answer, true);
     put_end(writer, &choice->end);
     json_close_object(writer);
 }
@@ -255,6 +308,7 @@ void openai_body_write(const struct openai_head *head, const struct openai_choic
     for (uint32_t i = 0; i < count; i++)
         put_whole_choice(&writer, head, &choices[i], i);
     json_close_array(&writer);
+    put_chat_prompt(&writer, head, true);
     put_usage(&writer, usage);
     if (timings)
         put_timings(&writer, timings);
@@ -271,11 +325,11 @@ static void put_choice(struct json_writer *writer, const struct openai_head *hea
     if (head->endpoint == OPENAI_CHAT) {
         json_key(writer, "delta");
         json_open_object(writer);
-        if (chunk->role) {
+        if (chunk->first) {
             json_key(writer, "role");
             json_put_text(writer, "assistant");
         }
-        if (chunk->role || answer) {
+        if (chunk->first || answer) {
             json_key(writer, "content");
             json_put_string(writer, answer ? answer->out.data : "", answer ? answer->out.size : 0);
         }
@@ -285,6 +339,7 @@ static void put_choice(struct json_writer *writer, const struct openai_head *hea
         json_put_string(writer, answer ? answer->out.data : "", answer ? answer->out.size : 0);
     }
     put_logprobs(writer, head, answer);
+    put_choice_ids(writer, head, answer, chunk->first);
     put_end(writer, &chunk->end);
     json_close_object(writer);
 }
@@ -301,6 +356,7 @@ void openai_chunk_write(const struct openai_head *head, const struct openai_chun
     if (!chunk->without_choices)
         put_choice(&writer, head, chunk);
     json_close_array(&writer);
+    put_chat_prompt(&writer, head, chunk->first && chunk->index == 0);
     if (chunk->usage_mode == OPENAI_USAGE_GIVEN) {
         put_usage(&writer, &chunk->usage);
     } else if (chunk->usage_mode == OPENAI_USAGE_NULL) {

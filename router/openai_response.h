@@ -24,6 +24,7 @@ struct openai_head {
     int64_t created_s;
     const char *model;
     const struct text *text;
+    const struct openai_request *request; /* NULL until it is parsed, which is before any answer */
 };
 void openai_head_init(struct openai_head *head, enum openai_endpoint endpoint, uint64_t request,
                       int64_t created_s, const char *model, const struct text *text);
@@ -52,7 +53,7 @@ void openai_body_write(const struct openai_head *head, const struct openai_choic
 enum openai_usage_mode { OPENAI_USAGE_ABSENT, OPENAI_USAGE_NULL, OPENAI_USAGE_GIVEN };
 struct openai_chunk {
     uint32_t index;              /* of the choice */
-    bool role;                   /* chat: says who speaks */
+    bool first;                  /* of this choice; a chat says who speaks */
     const struct answer *answer; /* its text and ready tokens; NULL for none */
     struct openai_end end;
     bool without_choices; /* the closing chunk with usage */

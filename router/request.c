@@ -275,7 +275,9 @@ static void accept(struct request *request, const struct msg_step *step, bool fr
         choice->next_position += fresh.tokens.count;
         act(actions, ACTION_DELIVER)->step = fresh;
     }
-    if (from_prefill && step->first_position == request->prompt_tokens)
+    /* Of several choices one has read the prompt; the others found all of it. */
+    if (from_prefill && step->first_position == request->prompt_tokens &&
+        step->cached_tokens > request->cached_tokens)
         request->cached_tokens = step->cached_tokens;
     if (request->state == REQUEST_PREFILLING)
         note_first(request, now_ns, actions);
@@ -378,6 +380,7 @@ static void place_again(struct request *request, struct request_actions *actions
     drop_decode(request, true, actions);
     drop_prefill(request, true, actions);
     request->prefill = request->decode = 0;
+    request->cached_tokens = 0;
     request->report_due[0] = request->report_due[1] = false;
     enter(request, REQUEST_QUEUED, 0);
     act(actions, ACTION_PLACE);

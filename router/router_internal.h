@@ -22,7 +22,7 @@ struct exchange_owner {
 /* One of the answers to it. */
 struct session_choice {
     struct answer answer;
-    bool role_sent, closed; /* of a stream */
+    bool begun, closed; /* of a stream */
     uint64_t last_token_ns;
 };
 

@@ -102,6 +102,7 @@ static void fill_job(struct session *session, struct msg_job *job)
         .ignore_eos = parsed->ignore_eos,
         .choices = parsed->choices,
         .stop_ids = {parsed->stop_ids.ids, (uint32_t)parsed->stop_ids.count},
+        .cache_salt = parsed->cache_salt,
     };
     openai_sampling_tell(&parsed->sampling, &job->sampling);
     job->sampling.logprobs = parsed->logprobs;
@@ -518,6 +519,7 @@ static void make_choices(struct session *session)
     session->choices = calloc(count, sizeof *session->choices);
     CHECK(session->choices != NULL);
     session->choice_count = session->request.choice_count = count;
+    session->head.request = &session->parsed;
     for (uint32_t i = 0; i < count; i++)
         answer_init(&session->choices[i].answer, session->router->text, &session->parsed);
 }

@@ -114,15 +114,17 @@ static struct openai_chunk chunk_of(const struct session *session, uint32_t inde
 static void add_text_chunk(struct session *session, uint32_t index, struct buffer *out)
 {
     struct session_choice *choice = &session->choices[index];
-    if (session->endpoint == OPENAI_CHAT && !choice->role_sent) {
+    if (session->endpoint == OPENAI_CHAT && !choice->begun) {
         struct openai_chunk role = chunk_of(session, index);
-        role.role = true;
+        role.first = true;
         add_chunk(session, &role, out);
-        choice->role_sent = true;
+        choice->begun = true;
     }
     if (choice->answer.out.size == 0)
         return;
     struct openai_chunk chunk = chunk_of(session, index);
+    chunk.first = !choice->begun;
+    choice->begun = true;
     chunk.answer = &choice->answer;
     add_chunk(session, &chunk, out);
     answer_take(&choice->answer);
@@ -203,6 +205,7 @@ static void close_choice(struct session *session, uint32_t index,
     struct openai_chunk last = chunk_of(session, index);
     /* Log-probabilities of tokens that gave no text of their own. */
     last.answer = choice->answer.ready_count > 0 ? &choice->answer : NULL;
+    last.first = !choice->begun;
     last.end = end_of(session, index);
     last.timings = timings;
     add_chunk(session, &last, out);

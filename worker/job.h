@@ -40,6 +40,7 @@ struct job {
     int32_t stop_ids[JOB_STOP_IDS_MAX];
     uint32_t choice;
     uint32_t choices;       /* >= 1: from choice on, each with a first token from the same row */
+    uint64_t cache_salt;    /* of the prefix index; PREFIX_NO_SALT is 0 as well */
     uint32_t cached_tokens; /* of those that came with it, found and not computed; control's */
     int32_t *tokens;        /* [context_tokens] the sequence so far; memory of the request table */
     struct sampling sampling; /* its lists are those below: a job is not copied */

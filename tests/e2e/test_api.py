@@ -52,6 +52,48 @@ class ApiTest(unittest.TestCase):
         self.assertEqual(body["usage"]["prompt_tokens"], len(self.ids_of(prompt)))
         self.assertEqual(body["usage"]["completion_tokens"], 3)
 
+    def test_salts_part_prefix_caches(self):
+        prompt = "The runners stand in a long line and wait for the baton. " * 8
+        def cached(**fields):
+            answer = self.client.complete(prompt, max_tokens=3, temperature=0, ignore_eos=True,
+                                          **fields).json()
+            return answer["usage"]["prompt_tokens_details"]["cached_tokens"], \
+                answer["choices"][0]["text"]
+        first, text = cached()
+        again, same = cached()
+        self.assertGreater(again, first)
+        self.assertEqual(text, same)
+        self.assertEqual(cached(cache_salt="tenant one"), (0, text))
+        self.assertEqual(cached(cache_salt="tenant one"), (again, text))
+        self.assertEqual(cached(cache_salt="tenant two"), (0, text))
+
+    def test_several_answers_say_what_was_cached(self):
+        prompt = "A baton goes from hand to hand until the race is over. " * 8
+        fields = {"max_tokens": 4, "temperature": 1, "ignore_eos": True, "n": 3}
+        self.client.complete(prompt, **fields)
+        usage = self.client.complete(prompt, **fields).json()["usage"]
+        self.assertGreater(usage["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertLess(usage["prompt_tokens_details"]["cached_tokens"], usage["prompt_tokens"])
+
+    def test_a_final_message_goes_on(self):
+        """The answer is cut in two: the second half is the same when the first is given."""
+        fields = {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
+        messages = [{"role": "user", "content": "Hello"}]
+        whole = self.client.post("/v1/chat/completions",
+                                 {"messages": messages, "max_tokens": 8, **fields}).json()
+        ids, prompt = whole["choices"][0]["token_ids"], whole["prompt_token_ids"]
+        rest = self.client.post("/v1/completions", {"prompt": prompt + ids[:4], "max_tokens": 4,
+                                                    **fields}).json()
+        self.assertEqual(rest["choices"][0]["token_ids"], ids[4:])
+        self.assertEqual(rest["choices"][0]["prompt_token_ids"], prompt + ids[:4])
+        messages.append({"role": "assistant", "content": "So"})
+        going_on = self.client.post(
+            "/v1/chat/completions",
+            {"messages": messages, "continue_final_message": True, "add_generation_prompt": False,
+             "max_tokens": 4, "echo": True, **fields}).json()
+        self.assertEqual(going_on["prompt_token_ids"], prompt + self.ids_of("So"))
+        self.assertTrue(going_on["choices"][0]["message"]["content"].startswith("So"))
+
     def test_stream_shape(self):
         events = self.client.chat_stream("Hello", max_tokens=6, temperature=0, ignore_eos=True,
                                          stream_options={"include_usage": True})

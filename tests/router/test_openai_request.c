@@ -118,7 +118,37 @@ static const struct bad bads[] = {
     {OPENAI_CHAT, CHAT("\"n\":2,\"temperature\":0"), "n", "all answers are the same"},
     {OPENAI_CHAT, CHAT("\"n\":0"), "n", "is 0"},
     {OPENAI_COMPLETIONS, TEXT("\"best_of\":3"), "best_of", "not supported yet"},
-    {OPENAI_COMPLETIONS, TEXT("\"echo\":true"), "echo", "not supported yet"},
+    {OPENAI_COMPLETIONS, TEXT("\"n\":2,\"best_of\":3"), "best_of", "`best_of` is 3"},
+    {OPENAI_COMPLETIONS, TEXT("\"best_of\":0"), "best_of", "is 0"},
+    {OPENAI_COMPLETIONS, TEXT("\"echo\":true,\"logprobs\":1"), "echo", "not supported yet"},
+    {OPENAI_COMPLETIONS, TEXT("\"echo\":1"), "echo", "a boolean"},
+    {OPENAI_COMPLETIONS, TEXT("\"prompt_logprobs\":1"), "prompt_logprobs", "not supported yet"},
+    {OPENAI_COMPLETIONS, TEXT("\"use_beam_search\":true"), "use_beam_search", "not supported yet"},
+    {OPENAI_COMPLETIONS, TEXT("\"return_token_ids\":1"), "return_token_ids", "a boolean"},
+    {OPENAI_COMPLETIONS, TEXT("\"return_tokens_as_token_ids\":1"), "return_tokens_as_token_ids",
+     "a boolean"},
+    {OPENAI_COMPLETIONS, TEXT("\"truncate_prompt_tokens\":-2"), "truncate_prompt_tokens", "is -2"},
+    {OPENAI_COMPLETIONS, TEXT("\"truncate_prompt_tokens\":0"), "truncate_prompt_tokens",
+     "leaves nothing"},
+    {OPENAI_COMPLETIONS, TEXT("\"truncate_prompt_tokens\":1,\"truncation_side\":\"up\""),
+     "truncation_side", "\"left\" or \"right\", but is \"up\""},
+    {OPENAI_COMPLETIONS, TEXT("\"add_special_tokens\":3"), "add_special_tokens", "is 3"},
+    {OPENAI_CHAT, CHAT("\"cache_salt\":\"\""), "cache_salt", "not empty"},
+    {OPENAI_CHAT, CHAT("\"cache_salt\":7"), "cache_salt", "is 7"},
+    {OPENAI_CHAT, CHAT("\"cache_salt\":\"a@b\""), "cache_salt", "holds an @"},
+    {OPENAI_CHAT, CHAT("\"cache_salt\":\"a/b\""), "cache_salt", "a slash"},
+    {OPENAI_CHAT, CHAT("\"cache_salt\":\"a\\\\b\""), "cache_salt", "a backslash"},
+    {OPENAI_CHAT, CHAT("\"cache_salt\":\"a\\u0000b\""), "cache_salt", "a NUL"},
+    {OPENAI_CHAT, CHAT("\"priority\":1.5"), "priority", "1.5"},
+    {OPENAI_CHAT, CHAT("\"priority\":1000001"), "priority", "from -1000000 to 1000000"},
+    {OPENAI_CHAT, CHAT("\"continue_final_message\":true"), "continue_final_message",
+     "a final message of the assistant"},
+    {OPENAI_CHAT, CHAT("\"continue_final_message\":true,\"add_generation_prompt\":true"),
+     "continue_final_message", "can not both be true"},
+    {OPENAI_CHAT,
+     "{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\"}],"
+     "\"continue_final_message\":true}",
+     "continue_final_message", "one before it"},
     {OPENAI_COMPLETIONS, TEXT("\"suffix\":\"y\""), "suffix", "not supported yet"},
     {OPENAI_CHAT, CHAT("\"presence_penalty\":2.01"), "presence_penalty",
      "from -2 to 2, but is 2.01"},
@@ -152,8 +182,6 @@ static const struct bad bads[] = {
     {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_object\"}"), "response_format",
      "\"json_object\""},
     {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_schema\"}"), "response_format",
-     "not supported yet"},
-    {OPENAI_CHAT, CHAT("\"continue_final_message\":true"), "continue_final_message",
      "not supported yet"},
 };
 
@@ -218,6 +246,13 @@ Test(openai_request, accepts)
              "\"logprobs\":null,\"stream_options\":null,\"response_format\":null,\"tools\":null"),
         CHAT("\"unknown\":{\"a\":[1]},\"user\":\"u\",\"store\":false,\"metadata\":{}"),
         CHAT("\"n\":16"),
+        CHAT("\"user\":\"u\",\"store\":true,\"metadata\":{\"a\":\"b\"},\"service_tier\":\"auto\","
+             "\"verbosity\":\"low\",\"prompt_cache_key\":\"k\",\"safety_identifier\":\"s\","
+             "\"modalities\":[\"text\"],\"parallel_tool_calls\":true,\"reasoning_effort\":\"low\","
+             "\"stream_interval\":4,\"request_id\":\"r\",\"session_id\":\"t\","
+             "\"kv_transfer_params\":{},\"guided_json\":{}"),
+        CHAT("\"best_of\":1,\"echo\":false,\"suffix\":\"\",\"prompt_logprobs\":0"),
+        CHAT("\"n\":3,\"best_of\":3"),
         CHAT("\"n\":1,\"presence_penalty\":0,\"frequency_penalty\":0.0,\"logit_bias\":{},"
              "\"tools\":[],\"tool_choice\":\"none\",\"response_format\":{\"type\":\"text\"},"
              "\"repetition_penalty\":1.0"),
@@ -415,6 +450,109 @@ Test(openai_request, context_is_a_limit_with_both_counts)
     request = parse(OPENAI_COMPLETIONS, body);
     cr_expect_eq(request.max_tokens, 1);
     openai_request_free(&request);
+}
+
+static void expect_prompt(const struct openai_request *request, const char *letters)
+{
+    cr_assert_eq(request->prompt.count, strlen(letters), "%zu ids", request->prompt.count);
+    for (size_t i = 0; i < request->prompt.count; i++)
+        cr_expect_eq(request->prompt.ids[i], letters[i], "id %zu of %s", i, letters);
+}
+
+Test(openai_request, prompts_are_truncated_when_asked)
+{
+    static const struct {
+        const char *fields, *left;
+    } rows[] = {
+        {"\"truncate_prompt_tokens\":3", "345"},
+        {"\"truncate_prompt_tokens\":3,\"truncation_side\":\"left\"", "345"},
+        {"\"truncate_prompt_tokens\":3,\"truncation_side\":\"right\"", "012"},
+        {"\"truncate_prompt_tokens\":6", "012345"},
+        {"\"truncate_prompt_tokens\":100", "012345"},
+        {"\"truncate_prompt_tokens\":-1", "012345"},
+        {"\"truncate_prompt_tokens\":-1,\"max_tokens\":60", "2345"},
+        {"\"truncate_prompt_tokens\":-1,\"max_tokens\":1000", "5"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        char body[256];
+        snprintf(body, sizeof body, "{\"prompt\":\"012345\",%s}", rows[i].fields);
+        struct openai_request request = parse(OPENAI_COMPLETIONS, body);
+        expect_prompt(&request, rows[i].left);
+        openai_request_free(&request);
+    }
+    /* What would be too long fits then. */
+    char body[256];
+    snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"truncate_prompt_tokens\":-1}", prompt_of_64);
+    struct openai_request request = parse(OPENAI_COMPLETIONS, body);
+    expect_prompt(&request, prompt_of_64 + 1);
+    openai_request_free(&request);
+}
+
+Test(openai_request, a_final_message_goes_on)
+{
+    static const char messages[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}%s]%s}";
+    char body[512];
+    snprintf(body, sizeof body, messages, "", "");
+    struct openai_request opened = parse(OPENAI_CHAT, body);
+    snprintf(body, sizeof body, messages, ",{\"role\":\"assistant\",\"content\":\"hello y\"}",
+             ",\"continue_final_message\":true,\"add_generation_prompt\":false,\"echo\":true");
+    struct openai_request going_on = parse(OPENAI_CHAT, body);
+    const size_t before = opened.prompt.count;
+    cr_assert_eq(going_on.prompt.count, before + 3);
+    cr_expect_arr_eq(going_on.prompt.ids, opened.prompt.ids, before * sizeof(int32_t));
+    cr_expect_eq(going_on.prompt.ids[before], TINY_HELLO);
+    cr_expect_str_eq(going_on.echo_text.data, "hello y");
+    openai_request_free(&opened);
+    openai_request_free(&going_on);
+}
+
+Test(openai_request, echo_is_the_prompt_as_text)
+{
+    struct openai_request request =
+        parse(OPENAI_COMPLETIONS, "{\"prompt\":\"hello <|im_end|>\",\"echo\":true}");
+    cr_expect_str_eq(request.echo_text.data, "hello <|im_end|>");
+    openai_request_free(&request);
+    request = parse(OPENAI_COMPLETIONS, "{\"prompt\":[259,262,33],\"echo\":true}");
+    cr_expect_str_eq(request.echo_text.data, "hello!", "special tokens are skipped");
+    openai_request_free(&request);
+}
+
+Test(openai_request, salts_part_caches)
+{
+    struct openai_request none = parse(OPENAI_CHAT, CHAT("\"cache_salt\":null"));
+    struct openai_request one = parse(OPENAI_CHAT, CHAT("\"cache_salt\":\"one\",\"priority\":-3"));
+    struct openai_request same = parse(OPENAI_CHAT, CHAT("\"cache_salt\":\"one\""));
+    struct openai_request two = parse(OPENAI_CHAT, CHAT("\"cache_salt\":\"two\""));
+    cr_expect_eq(none.cache_salt, 0);
+    cr_expect_neq(one.cache_salt, 0);
+    cr_expect_eq(one.cache_salt, same.cache_salt);
+    cr_expect_neq(one.cache_salt, two.cache_salt);
+    cr_expect_eq(one.priority, -3);
+    openai_request_free(&none);
+    openai_request_free(&one);
+    openai_request_free(&same);
+    openai_request_free(&two);
+    /* Characters are counted, not bytes. */
+    struct buffer body = {0};
+    for (int count = OPENAI_CACHE_SALT_MAX; count <= OPENAI_CACHE_SALT_MAX + 1; count++) {
+        struct openai_request request;
+        struct openai_error error;
+        buffer_clear(&body);
+        buffer_add_text(&body, "{\"prompt\":\"x\",\"cache_salt\":\"");
+        for (int i = 0; i < count; i++)
+            buffer_add_text(&body, "\xc3\xa9");
+        buffer_add_text(&body, "\"}");
+        const enum status status = openai_request_parse(OPENAI_COMPLETIONS, body.data, body.size,
+                                                        &rules, &request, &error);
+        if (count == OPENAI_CACHE_SALT_MAX) {
+            cr_assert_eq(status, STATUS_OK);
+            openai_request_free(&request);
+        } else {
+            cr_assert_eq(status, STATUS_INVALID);
+            cr_expect(strstr(error.message, "129 characters; the limit is 128"));
+        }
+    }
+    buffer_free(&body);
 }
 
 Test(openai_request, bos_when_the_tokenizer_says_so)
