@@ -9,6 +9,10 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/utf8.h"
+
+/* Up to here a double holds every integer, which needs no digits to be tried out. */
+static const double INTEGERS_BELOW = 9007199254740992.0;
 
 /* A counter or gauge uses `value` only. A histogram keeps its sum there and its observations in
  * buckets[first_bucket..], one for each bound and a last one for everything above. */
@@ -145,6 +149,21 @@ double metrics_value(const struct metrics *metrics, uint32_t row)
     return (double)count;
 }
 
+double metrics_sum(const struct metrics *metrics, uint32_t row)
+{
+    CHECK(row < metrics->row_count && metrics->rows[row].kind == METRIC_HISTOGRAM);
+    return atomic_load_explicit(&metrics->series[row].value, memory_order_relaxed);
+}
+
+uint32_t metrics_buckets(const struct metrics *metrics, uint32_t row, uint64_t *counts_out)
+{
+    CHECK(row < metrics->row_count && metrics->rows[row].kind == METRIC_HISTOGRAM);
+    const uint32_t count = metrics->series[row].bound_count + 1;
+    for (uint32_t i = 0; i < count; i++)
+        counts_out[i] = bucket_value(metrics, row, i);
+    return count;
+}
+
 /* The fewest digits that read back as the same number. */
 static void put_value(struct buffer *out, double value)
 {
@@ -154,6 +173,10 @@ static void put_value(struct buffer *out, double value)
     }
     if (isinf(value)) {
         buffer_add_text(out, value > 0 ? "+Inf" : "-Inf");
+        return;
+    }
+    if (value == floor(value) && fabs(value) < INTEGERS_BELOW) {
+        buffer_printf(out, "%lld", (long long)value);
         return;
     }
     char text[40];
@@ -166,51 +189,88 @@ static void put_value(struct buffer *out, double value)
 }
 
 /* name[suffix]{labels,extra} */
-static void put_series_name(struct buffer *out, const struct metric_row *row, const char *suffix,
-                            const char *extra)
+static void put_series_name(struct buffer *out, const char *name, const char *suffix,
+                            const char *labels, const char *extra)
 {
-    const char *labels = row->labels ? row->labels : "";
-    buffer_printf(out, "%s%s", row->name, suffix);
-    if (*labels || *extra)
-        buffer_printf(out, "{%s%s%s}", labels, *labels && *extra ? "," : "", extra);
+    if (!labels)
+        labels = "";
+    buffer_add_text(out, name);
+    buffer_add_text(out, suffix);
+    if (*labels || *extra) {
+        buffer_add_char(out, '{');
+        buffer_add_text(out, labels);
+        buffer_add_text(out, *labels && *extra ? "," : "");
+        buffer_add_text(out, extra);
+        buffer_add_char(out, '}');
+    }
     buffer_add_char(out, ' ');
 }
 
-static void put_histogram(const struct metrics *metrics, uint32_t row, struct buffer *out)
+void metrics_put_histogram(struct buffer *out, const struct metrics *metrics, uint32_t row,
+                           const char *name, const char *labels)
 {
-    const struct series *series = &metrics->series[row];
-    const struct metric_row *own = &metrics->rows[row];
     /* Each bucket is read once, so that the last one and the count always agree. */
-    uint64_t count = 0;
-    for (uint32_t i = 0; i <= series->bound_count; i++) {
-        struct buffer bound = {0};
+    uint64_t counts[METRIC_BUCKETS_MAX + 1], count = 0;
+    const uint32_t bucket_count = metrics_buckets(metrics, row, counts);
+    struct buffer bound = {0};
+    for (uint32_t i = 0; i < bucket_count; i++) {
+        buffer_clear(&bound);
         buffer_add_text(&bound, "le=\"");
-        put_value(&bound, i < series->bound_count ? own->bounds[i] : (double)INFINITY);
+        put_value(&bound, i + 1 < bucket_count ? metrics->rows[row].bounds[i] : (double)INFINITY);
         buffer_add_char(&bound, '"');
-        count += bucket_value(metrics, row, i);
-        put_series_name(out, own, "_bucket", bound.data);
+        count += counts[i];
+        put_series_name(out, name, "_bucket", labels, bound.data);
         buffer_printf(out, "%llu\n", (unsigned long long)count);
-        buffer_free(&bound);
     }
-    put_series_name(out, own, "_sum", "");
-    put_value(out, atomic_load_explicit(&series->value, memory_order_relaxed));
+    buffer_free(&bound);
+    put_series_name(out, name, "_sum", labels, "");
+    put_value(out, metrics_sum(metrics, row));
     buffer_add_char(out, '\n');
-    put_series_name(out, own, "_count", "");
+    put_series_name(out, name, "_count", labels, "");
     buffer_printf(out, "%llu\n", (unsigned long long)count);
 }
 
-static void put_header(const struct metric_row *row, struct buffer *out)
+void metrics_put_header(struct buffer *out, const char *name, enum metric_kind kind,
+                        const char *help)
 {
     static const char *const kinds[] = {
         [METRIC_COUNTER] = "counter", [METRIC_GAUGE] = "gauge", [METRIC_HISTOGRAM] = "histogram"};
-    buffer_printf(out, "# HELP %s ", row->name);
-    for (const char *c = row->help; *c; c++) {
+    buffer_printf(out, "# HELP %s ", name);
+    for (const char *c = help; *c; c++) {
         if (*c == '\\' || *c == '\n')
             buffer_add_text(out, *c == '\n' ? "\\n" : "\\\\");
         else
             buffer_add_char(out, *c);
     }
-    buffer_printf(out, "\n# TYPE %s %s\n", row->name, kinds[row->kind]);
+    buffer_printf(out, "\n# TYPE %s %s\n", name, kinds[kind]);
+}
+
+void metrics_put_sample(struct buffer *out, const char *name, const char *labels, double value)
+{
+    put_series_name(out, name, "", labels, "");
+    put_value(out, value);
+    buffer_add_char(out, '\n');
+}
+
+void metrics_put_label(struct buffer *labels, const char *key, const char *value)
+{
+    if (labels->size > 0)
+        buffer_add_char(labels, ',');
+    buffer_printf(labels, "%s=\"", key);
+    const size_t bytes = strlen(value);
+    for (size_t i = 0; i < bytes;) {
+        const int length = utf8_sequence((const uint8_t *)value + i, bytes - i, NULL);
+        if (length <= 0)
+            buffer_add_text(labels, "\xEF\xBF\xBD");
+        else if (value[i] == '\n')
+            buffer_add_text(labels, "\\n");
+        else if (value[i] == '\\' || value[i] == '"')
+            buffer_add(labels, (const char[]){'\\', value[i]}, 2);
+        else
+            buffer_add(labels, value + i, (size_t)length);
+        i += length > 0 ? (size_t)length : 1;
+    }
+    buffer_add_char(labels, '"');
 }
 
 void metrics_expose(const struct metrics *metrics, struct buffer *out)
@@ -218,13 +278,10 @@ void metrics_expose(const struct metrics *metrics, struct buffer *out)
     for (uint32_t i = 0; i < metrics->row_count; i++) {
         const struct metric_row *row = &metrics->rows[i];
         if (i == 0 || !same_name(row, row - 1))
-            put_header(row, out);
-        if (row->kind == METRIC_HISTOGRAM) {
-            put_histogram(metrics, i, out);
-            continue;
-        }
-        put_series_name(out, row, "", "");
-        put_value(out, metrics_value(metrics, i));
-        buffer_add_char(out, '\n');
+            metrics_put_header(out, row->name, row->kind, row->help);
+        if (row->kind == METRIC_HISTOGRAM)
+            metrics_put_histogram(out, metrics, i, row->name, row->labels);
+        else
+            metrics_put_sample(out, row->name, row->labels, metrics_value(metrics, i));
     }
 }

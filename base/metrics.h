@@ -28,6 +28,23 @@ void metrics_add(struct metrics *metrics, uint32_t row, double amount);
 void metrics_set(struct metrics *metrics, uint32_t row, double value);
 void metrics_observe(struct metrics *metrics, uint32_t row, double value);
 double metrics_value(const struct metrics *metrics, uint32_t row); /* histogram: its count */
+double metrics_sum(const struct metrics *metrics, uint32_t row);   /* of a histogram */
+/* A histogram's observations by bucket, those above the last bound behind them. Returns how many
+ * buckets that is; counts_out: [METRIC_BUCKETS_MAX + 1]. */
+uint32_t metrics_buckets(const struct metrics *metrics, uint32_t row, uint64_t *counts_out);
 void metrics_expose(const struct metrics *metrics, struct buffer *out);
+
+/* The format piece by piece, for series whose labels are known only when they are asked for: the
+ * header once a name, then its samples. */
+void metrics_put_header(struct buffer *out, const char *name, enum metric_kind kind,
+                        const char *help);
+/* labels: as in a row, NULL for none. */
+void metrics_put_sample(struct buffer *out, const char *name, const char *labels, double value);
+/* The buckets, sum and count of a histogram row, under another name. */
+void metrics_put_histogram(struct buffer *out, const struct metrics *metrics, uint32_t row,
+                           const char *name, const char *labels);
+/* Adds key="value" to a list of labels; any value is fine, bad UTF-8 becomes
+ * U+FFFD. */
+void metrics_put_label(struct buffer *labels, const char *key, const char *value);
 
 #endif

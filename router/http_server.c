@@ -379,7 +379,8 @@ static void on_http_request(struct evhttp_request *evrequest, void *arg)
                                          .content_type = "application/json",
                                          .body = body.data,
                                          .body_bytes = body.size,
-                                         .close = true};
+                                         .close = true,
+                                         .error = &error};
         http_reply(exchange, &reply);
         buffer_free(&body);
         return;
@@ -429,6 +430,8 @@ static void add_headers(struct http_exchange *exchange, const char *content_type
 void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
 {
     CHECK(!exchange->streaming);
+    if (reply->error)
+        exchange->server->events->on_error(exchange->server->arg, reply->error);
     add_headers(exchange, reply->content_type, reply->close);
     struct evkeyvalq *headers = evhttp_request_get_output_headers(exchange->request);
     if (reply->retry_after_s > 0) {
@@ -468,7 +471,8 @@ void http_reply_error(struct http_exchange *exchange, const struct openai_error 
                                      .content_type = "application/json",
                                      .body = body.data,
                                      .body_bytes = body.size,
-                                     .retry_after_s = later ? 1 : 0};
+                                     .retry_after_s = later ? 1 : 0,
+                                     .error = error};
     http_reply(exchange, &reply);
     buffer_free(&body);
 }

@@ -37,6 +37,8 @@ struct http_events {
     /* The client is gone and the exchange is freed: nothing may be sent. Not called for an exchange
      * without a context, nor after its answer ended. */
     void (*on_gone)(void *arg, void *context);
+    /* An error is about to be answered, here or by the owner. */
+    void (*on_error)(void *arg, const struct openai_error *error);
 };
 
 struct http_limits {
@@ -65,9 +67,10 @@ struct http_reply {
     const char *content_type;
     const char *body;
     size_t body_bytes;
-    uint32_t retry_after_s; /* 0: no such header */
-    const char *allow;      /* of a 405, else NULL */
-    bool close;             /* the connection closes behind it */
+    uint32_t retry_after_s;           /* 0: no such header */
+    const char *allow;                /* of a 405, else NULL */
+    bool close;                       /* the connection closes behind it */
+    const struct openai_error *error; /* what the body says, or NULL */
 };
 /* Answers and frees the exchange. */
 void http_reply(struct http_exchange *exchange, const struct http_reply *reply);

@@ -130,12 +130,18 @@ static void on_failed(struct router *router, worker_handle worker, const struct 
 /* Timings are worth counting also when their request is over. */
 static void on_report(struct router *router, worker_handle worker, const struct msg_report *report)
 {
+    struct metrics *metrics = router->metrics;
     if (report->role == WORKER_PREFILL) {
-        metrics_observe(router->metrics, METRIC_PREFILL_TIME, (double)report->compute_us / 1e6);
+        metrics_observe(metrics, METRIC_PREFILL_QUEUE_TIME, (double)report->queue_us / 1e6);
+        metrics_observe(metrics, METRIC_PREFILL_TIME, (double)report->compute_us / 1e6);
         if (report->handoff_bytes > 0) {
-            metrics_observe(router->metrics, METRIC_HANDOFF_TIME, (double)report->handoff_us / 1e6);
-            metrics_add(router->metrics, METRIC_HANDOFF_BYTES, (double)report->handoff_bytes);
+            metrics_observe(metrics, METRIC_HANDOFF_TIME, (double)report->handoff_us / 1e6);
+            metrics_observe(metrics, METRIC_HANDOFF_WAIT_TIME,
+                            (double)report->handoff_wait_us / 1e6);
+            metrics_add(metrics, METRIC_HANDOFF_BYTES, (double)report->handoff_bytes);
         }
+    } else if (report->role == WORKER_DECODE) {
+        metrics_observe(metrics, METRIC_DECODE_QUEUE_TIME, (double)report->queue_us / 1e6);
     }
     struct session *session = session_find(router, report->request);
     if (!session || session->request.attempt != report->attempt)
@@ -260,8 +266,13 @@ static void on_client_gone(void *arg, void *context)
     owner->on_gone(owner);
 }
 
-static const struct http_events http_handlers = {.on_request = on_http_request,
-                                                 .on_gone = on_client_gone};
+static void on_http_error(void *arg, const struct openai_error *error)
+{
+    router_metrics_count_error(((struct router *)arg)->metrics, error->code, error->http_status);
+}
+
+static const struct http_events http_handlers = {
+    .on_request = on_http_request, .on_gone = on_client_gone, .on_error = on_http_error};
 
 /* ---- draining ---- */
 

@@ -81,8 +81,7 @@ struct router {
     struct text_pool *pool;
     struct journal *journal;
     struct metrics *metrics;
-    struct journal_stats journal_told; /* what metrics have of it already */
-    uint64_t started_s;                /* seconds since 1970 */
+    uint64_t started_s; /* seconds since 1970 */
 
     struct session_slot *slots;
     uint32_t slot_count, slot_bits, first_free, session_count;
@@ -122,6 +121,22 @@ void session_fail(struct session *session);
 /* router.c */
 void router_pump_queue(struct router *router);
 void router_session_ended(struct router *router);
+
+/* session_measure.c: what is written down of a session. */
+void session_put_journal(struct session *session);
+/* A token for the client; first_of_step: those that come together have one gap before them. */
+void session_measure_token(struct session *session, struct session_choice *choice,
+                           bool first_of_step);
+/* How it ended; before session_measure_end. */
+void session_measure_outcome(struct session *session, enum router_metric metric,
+                             const char *outcome);
+void session_measure_end(struct session *session);
+
+/* metrics_report.c */
+/* Reads the gauges. */
+void metrics_report_refresh(struct router *router);
+/* Appends the body of /metrics. */
+void metrics_report_write(struct router *router, struct buffer *out);
 
 /* routes.c */
 void routes_handle(struct router *router, struct http_exchange *exchange,

@@ -78,6 +78,8 @@ static const struct config_row rows[] = {
      "largest size of the journal file", 1 << 16, 1e13},
     {"journal-requests", CONFIG_U64, ROUTER_AT(journal_requests), "200000", "N",
      "requests kept in the journal", 1, 1e12},
+    {"no-vllm-metrics", CONFIG_FLAG, ROUTER_AT(no_vllm_metrics), NULL, NULL,
+     "leave vLLM's names for the same numbers out of /metrics", 0, 0},
     {"fault", CONFIG_TEXT, AT(fault), NULL, "POINT[:N[+]]:ACTION,...",
      "faults to inject, for tests; a wrong one lists those there are", 0, 0},
     {"enable-fault-injection", CONFIG_FLAG, AT(enable_fault_injection), NULL, NULL,

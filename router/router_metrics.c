@@ -1,29 +1,46 @@
 #include "router/router_metrics.h"
 
+#include <string.h>
+
 #include "base/check.h"
 
-/* Seconds. The classic ones begin too coarse for small models. */
-static const double latency_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08,
-                                        0.1,   0.15,   0.25,  0.5,  0.75, 1,    2.5,  5,
-                                        7.5,   10,     20,    40,   80,   160,  640,  0};
+/* Seconds and tokens. Each set holds all bounds that dashboards made for other servers ask for, and
+ * finer ones below, where small models live. */
+static const double first_token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
+                                            0.15,  0.25,   0.5,   0.75, 1,    2.5,  5,    7.5,  10,
+                                            20,    40,     80,    160,  640,  2560, 0};
 static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.075,
                                       0.1,   0.15,   0.2,   0.3,  0.4,   0.5,   0.75, 1,
-                                      2.5,   5,      10,    20,   40,    80,    0};
+                                      2.5,   5,      7.5,   10,   20,    40,    80,   0};
+static const double latency_bounds[] = {
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1,   1.5,  2,    2.5,
+    5,     10,     15,    20,   30,    40,   50,  60,  120, 240, 480, 960, 1920, 7680, 0};
+static const double count_bounds[] = {1,    2,    5,     10,    20,    50,  100, 200, 500, 1000,
+                                      2000, 5000, 10000, 20000, 50000, 1e5, 2e5, 5e5, 1e6, 0};
+static const double choice_bounds[] = {1, 2, 4, 8, 16, 0};
 
-#define REQUESTS          "baton_requests_total"
-#define REQUESTS_HELP     "Requests to the completion endpoints that ended, by class of answer."
-#define FINISH            "baton_request_finish_total"
-#define FINISH_HELP       "Requests accepted that ended, by how."
-#define PLACED            "baton_placements_total"
-#define PLACED_HELP       "Decisions of placement, by their reason."
-#define WORKERS           "baton_workers"
-#define WORKERS_HELP      "Workers known, by role and state."
-#define PAGES_FREE        "baton_kv_pages_free"
-#define PAGES_FREE_HELP   "KV pages free on workers that are up."
-#define PAGES_ALL         "baton_kv_pages"
-#define PAGES_ALL_HELP    "KV pages of workers that are up."
-#define PAGES_MOVING      "baton_kv_pages_handoff"
-#define PAGES_MOVING_HELP "KV pages granted to, moving in or pinned by hand-offs."
+#define REQUESTS      "baton_requests_total"
+#define REQUESTS_HELP "Requests to the completion endpoints that ended, by class of answer."
+#define FINISH        "baton_request_finish_total"
+#define FINISH_HELP   "Requests accepted that ended, by how."
+#define PLACED        "baton_placements_total"
+#define PLACED_HELP   "Decisions of placement, by their reason."
+#define WORKERS       "baton_workers"
+#define WORKERS_HELP  "Workers known, by role and state."
+#define PAGES         "baton_kv_pages"
+#define PAGES_HELP                                                                                 \
+    "KV pages of workers that are up: free or only in the prefix cache; granted to, moving in or " \
+    "pinned by hand-offs; in use otherwise."
+#define PREFIX_PAGES      "baton_prefix_pages"
+#define PREFIX_PAGES_HELP "KV pages in the prefix cache, those in use included."
+#define STATES            "baton_requests"
+#define STATES_HELP       "Requests accepted and not yet ended, by state."
+#define ERRORS            "baton_errors_total"
+#define ERRORS_HELP       "Errors told to clients, by their code."
+#define STAGES            "baton_time_to_first_token_stage_seconds"
+#define STAGES_HELP                                                                                \
+    "The time to the first token by stage: tokenise, queue for a place, reserve pages, prefill "   \
+    "to the token."
 
 #define HANDOFFS            "baton_handoffs_total"
 #define HANDOFFS_HELP       "Hand-offs that ended, by the end that tells and how."
@@ -57,6 +74,12 @@ static const double token_bounds[] = {0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 
         family, labels, kind, family##_HELP, NULL                                                  \
     }
 
+/* One of the times that add up to the one to the first token. */
+#define STAGE(name)                                                                                \
+    {                                                                                              \
+        STAGES, "stage=\"" name "\"", METRIC_HISTOGRAM, STAGES_HELP, first_token_bounds            \
+    }
+
 /* clang-format off */
 static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
     [METRIC_REQUESTS_OK] =
@@ -77,6 +100,36 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         SERIES(FINISH, METRIC_COUNTER, "reason=\"error\""),
     [METRIC_FINISH_CANCELLED] =
         SERIES(FINISH, METRIC_COUNTER, "reason=\"cancelled\""),
+    [METRIC_ERRORS + 0] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"invalid_request\""),
+    [METRIC_ERRORS + 1] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"model_not_found\""),
+    [METRIC_ERRORS + 2] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"context_length_exceeded\""),
+    [METRIC_ERRORS + 3] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"unsupported_value\""),
+    [METRIC_ERRORS + 4] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"not_found\""),
+    [METRIC_ERRORS + 5] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"method_not_allowed\""),
+    [METRIC_ERRORS + 6] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"bad_content_type\""),
+    [METRIC_ERRORS + 7] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"overloaded\""),
+    [METRIC_ERRORS + 8] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"shutting_down\""),
+    [METRIC_ERRORS + 9] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"no_workers\""),
+    [METRIC_ERRORS + 10] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"worker_unavailable\""),
+    [METRIC_ERRORS + 11] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"worker_lost\""),
+    [METRIC_ERRORS + 12] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"worker_fault\""),
+    [METRIC_ERRORS + 13] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"deadline_exceeded\""),
+    [METRIC_ERRORS + 14] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"other\""),
     [METRIC_PLACED_PAIR] =
         SERIES(PLACED, METRIC_COUNTER, "reason=\"pair\""),
     [METRIC_PLACED_LOCAL] =
@@ -95,12 +148,34 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "Requests accepted and not yet ended.", NULL},
     [METRIC_QUEUED] = {"baton_requests_queued", NULL, METRIC_GAUGE,
         "Requests that wait for room on a decode node.", NULL},
+    [METRIC_STATES + 0] =
+        SERIES(STATES, METRIC_GAUGE, "state=\"tokenising\""),
+    [METRIC_STATES + 1] =
+        SERIES(STATES, METRIC_GAUGE, "state=\"queued\""),
+    [METRIC_STATES + 2] =
+        SERIES(STATES, METRIC_GAUGE, "state=\"reserving\""),
+    [METRIC_STATES + 3] =
+        SERIES(STATES, METRIC_GAUGE, "state=\"prefilling\""),
+    [METRIC_STATES + 4] =
+        SERIES(STATES, METRIC_GAUGE, "state=\"decoding\""),
+    [METRIC_STATES + 5] =
+        SERIES(STATES, METRIC_GAUGE, "state=\"reporting\""),
     [METRIC_PROMPT_TOKENS] = {"baton_prompt_tokens_total", NULL, METRIC_COUNTER,
         "Prompt tokens of requests handed to workers.", NULL},
+    [METRIC_PROMPT_TOKENS_CACHED] = {"baton_prompt_tokens_cached_total", NULL, METRIC_COUNTER,
+        "Of them, tokens whose KV pages were there already.", NULL},
     [METRIC_OUTPUT_TOKENS] = {"baton_output_tokens_total", NULL, METRIC_COUNTER,
         "Tokens accepted from workers.", NULL},
     [METRIC_TTFT] = {"baton_time_to_first_token_seconds", NULL, METRIC_HISTOGRAM,
-        "Request received to first token.", latency_bounds},
+        "Request received to first token.", first_token_bounds},
+    [METRIC_TTFT_TOKENISE] =
+        STAGE("tokenise"),
+    [METRIC_TTFT_QUEUE] =
+        STAGE("queue"),
+    [METRIC_TTFT_RESERVE] =
+        STAGE("reserve"),
+    [METRIC_TTFT_PREFILL] =
+        STAGE("prefill"),
     [METRIC_ITL] = {"baton_inter_token_latency_seconds", NULL, METRIC_HISTOGRAM,
         "Gap between two tokens of one answer.", token_bounds},
     [METRIC_TPOT] = {"baton_time_per_output_token_seconds", NULL, METRIC_HISTOGRAM,
@@ -109,10 +184,28 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "Request received to the end of its answer.", latency_bounds},
     [METRIC_QUEUE_TIME] = {"baton_queue_time_seconds", NULL, METRIC_HISTOGRAM,
         "Request received to its pages being reserved.", latency_bounds},
+    [METRIC_SERVED_TIME] = {"baton_served_time_seconds", NULL, METRIC_HISTOGRAM,
+        "Pages reserved to the last token.", latency_bounds},
+    [METRIC_ANSWER_TIME] = {"baton_answer_time_seconds", NULL, METRIC_HISTOGRAM,
+        "First token to the last.", latency_bounds},
+    [METRIC_PROMPT_LENGTH] = {"baton_request_prompt_tokens", NULL, METRIC_HISTOGRAM,
+        "Length of prompts.", count_bounds},
+    [METRIC_OUTPUT_LENGTH] = {"baton_request_output_tokens", NULL, METRIC_HISTOGRAM,
+        "Length of answers, all choices together.", count_bounds},
+    [METRIC_MAX_TOKENS] = {"baton_request_max_tokens", NULL, METRIC_HISTOGRAM,
+        "Longest answer that was allowed.", count_bounds},
+    [METRIC_CHOICES] = {"baton_request_choices", NULL, METRIC_HISTOGRAM,
+        "Answers asked for to one prompt.", choice_bounds},
+    [METRIC_PREFILL_QUEUE_TIME] = {"baton_prefill_queue_time_seconds", NULL, METRIC_HISTOGRAM,
+        "Job received to first chunk, as prefill nodes report.", latency_bounds},
     [METRIC_PREFILL_TIME] = {"baton_prefill_time_seconds", NULL, METRIC_HISTOGRAM,
         "First chunk to first token, as prefill nodes report.", latency_bounds},
+    [METRIC_DECODE_QUEUE_TIME] = {"baton_decode_queue_time_seconds", NULL, METRIC_HISTOGRAM,
+        "All pages landed to first step, as decode nodes report.", latency_bounds},
     [METRIC_HANDOFF_TIME] = {"baton_handoff_time_seconds", NULL, METRIC_HISTOGRAM,
         "First page sent to all landed, as prefill nodes report.", latency_bounds},
+    [METRIC_HANDOFF_WAIT_TIME] = {"baton_handoff_wait_time_seconds", NULL, METRIC_HISTOGRAM,
+        "First token to all pages landed: what the compute did not hide.", latency_bounds},
     [METRIC_HANDOFF_BYTES] = {"baton_handoff_bytes_total", NULL, METRIC_COUNTER,
         "KV bytes handed from prefill to decode nodes.", NULL},
     [METRIC_HANDOFFS_DAMAGED] = {"baton_handoffs_damaged_total", NULL, METRIC_COUNTER,
@@ -215,18 +308,22 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         SERIES(WORKERS, METRIC_GAUGE, "role=\"decode\",state=\"draining\""),
     [METRIC_WORKERS_DECODE_LOST] =
         SERIES(WORKERS, METRIC_GAUGE, "role=\"decode\",state=\"lost\""),
-    [METRIC_PAGES_FREE_PREFILL] =
-        SERIES(PAGES_FREE, METRIC_GAUGE, "role=\"prefill\""),
-    [METRIC_PAGES_FREE_DECODE] =
-        SERIES(PAGES_FREE, METRIC_GAUGE, "role=\"decode\""),
-    [METRIC_PAGES_TOTAL_PREFILL] =
-        SERIES(PAGES_ALL, METRIC_GAUGE, "role=\"prefill\""),
-    [METRIC_PAGES_TOTAL_DECODE] =
-        SERIES(PAGES_ALL, METRIC_GAUGE, "role=\"decode\""),
-    [METRIC_PAGES_HANDOFF_PREFILL] =
-        SERIES(PAGES_MOVING, METRIC_GAUGE, "role=\"prefill\""),
-    [METRIC_PAGES_HANDOFF_DECODE] =
-        SERIES(PAGES_MOVING, METRIC_GAUGE, "role=\"decode\""),
+    [METRIC_PAGES + 0] =
+        SERIES(PAGES, METRIC_GAUGE, "role=\"prefill\",state=\"free\""),
+    [METRIC_PAGES + 1] =
+        SERIES(PAGES, METRIC_GAUGE, "role=\"prefill\",state=\"handoff\""),
+    [METRIC_PAGES + 2] =
+        SERIES(PAGES, METRIC_GAUGE, "role=\"prefill\",state=\"used\""),
+    [METRIC_PAGES + 3] =
+        SERIES(PAGES, METRIC_GAUGE, "role=\"decode\",state=\"free\""),
+    [METRIC_PAGES + 4] =
+        SERIES(PAGES, METRIC_GAUGE, "role=\"decode\",state=\"handoff\""),
+    [METRIC_PAGES + 5] =
+        SERIES(PAGES, METRIC_GAUGE, "role=\"decode\",state=\"used\""),
+    [METRIC_PREFIX_PAGES + 0] =
+        SERIES(PREFIX_PAGES, METRIC_GAUGE, "role=\"prefill\""),
+    [METRIC_PREFIX_PAGES + 1] =
+        SERIES(PREFIX_PAGES, METRIC_GAUGE, "role=\"decode\""),
     [METRIC_WORKERS_LOST_TOTAL] = {"baton_workers_lost_total", NULL, METRIC_COUNTER,
         "Workers whose link was lost.", NULL},
     [METRIC_LINKS_UNPROVEN] = {"baton_links_unproven_total", NULL, METRIC_COUNTER,
@@ -250,10 +347,35 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "1 while the journal can be written.", NULL},
     [METRIC_JOURNAL_BYTES] = {"baton_journal_bytes", NULL, METRIC_GAUGE,
         "Size of the journal and its write-ahead log.", NULL},
+    [METRIC_PROCESS_START] = {"process_start_time_seconds", NULL, METRIC_GAUGE,
+        "When the router started, in seconds since 1970.", NULL},
+    [METRIC_PROCESS_CPU] = {"process_cpu_seconds_total", NULL, METRIC_COUNTER,
+        "CPU time the router has used.", NULL},
+    [METRIC_PROCESS_MEMORY] = {"process_resident_memory_bytes", NULL, METRIC_GAUGE,
+        "Memory the router has resident.", NULL},
 };
 /* clang-format on */
 
 struct metrics *router_metrics_create(void)
 {
     return metrics_create(rows, ARRAY_COUNT(rows));
+}
+
+void router_metrics_count_error(struct metrics *metrics, const char *code, int http_status)
+{
+    static const char *const codes[] = {
+        "invalid_request",   "model_not_found",    "context_length_exceeded",
+        "unsupported_value", "not_found",          "method_not_allowed",
+        "bad_content_type",  "overloaded",         "shutting_down",
+        "no_workers",        "worker_unavailable", "worker_lost",
+        "worker_fault",      "deadline_exceeded",  "other",
+    };
+    _Static_assert(METRIC_ERRORS + ARRAY_COUNT(codes) - 1 == METRIC_ERRORS_LAST,
+                   "each code has its row");
+    if (!code && http_status < 500)
+        code = codes[0]; /* a field that is wrong: its name is no label */
+    uint32_t at = 0;
+    while (at + 1 < ARRAY_COUNT(codes) && (!code || strcmp(codes[at], code) != 0))
+        at++;
+    metrics_add(metrics, METRIC_ERRORS + at, 1);
 }

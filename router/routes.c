@@ -1,5 +1,4 @@
 /* Which path answers to which method, and the small read-only answers. */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,7 +30,8 @@ void routes_reply_error(struct http_exchange *exchange, int status, const char *
                                      .body = body.data,
                                      .body_bytes = body.size,
                                      .retry_after_s = status == 503 ? 1 : 0,
-                                     .allow = allow};
+                                     .allow = allow,
+                                     .error = &error};
     http_reply(exchange, &reply);
     buffer_free(&body);
 }
@@ -103,62 +103,12 @@ static void get_workers(struct router *router, struct http_exchange *exchange,
     routes_reply(exchange, 200, "application/json", out);
 }
 
-/* Gauges that are read when somebody asks. */
-static void refresh_metrics(struct router *router)
-{
-    static const enum router_metric workers[2][3] = {
-        {METRIC_WORKERS_PREFILL_UP, METRIC_WORKERS_PREFILL_DRAINING, METRIC_WORKERS_PREFILL_LOST},
-        {METRIC_WORKERS_DECODE_UP, METRIC_WORKERS_DECODE_DRAINING, METRIC_WORKERS_DECODE_LOST},
-    };
-    struct metrics *metrics = router->metrics;
-    double pages_free[2] = {0}, pages_total[2] = {0}, pages_handoff[2] = {0};
-    double open[2] = {0}, oldest_s[2] = {0}, queue_bytes = 0;
-    const struct fleet_worker *worker;
-    for (uint32_t i = 0; (worker = fleet_at(router->fleet, i)) != NULL; i++) {
-        if (worker->state != FLEET_UP)
-            continue;
-        const int role = worker->role == WORKER_PREFILL ? 0 : 1;
-        pages_free[role] += worker->pages_free;
-        pages_total[role] += worker->pages_total;
-        pages_handoff[role] += worker->pages_handoff;
-        open[role] += worker->handoff.open;
-        oldest_s[role] = fmax(oldest_s[role], worker->handoff.oldest_ms / 1e3);
-        queue_bytes += (double)worker->handoff.queue_bytes;
-    }
-    for (uint32_t role = 0; role < 2; role++) {
-        const enum worker_role name = role == 0 ? WORKER_PREFILL : WORKER_DECODE;
-        metrics_set(metrics, workers[role][0], fleet_count(router->fleet, name, FLEET_UP));
-        metrics_set(metrics, workers[role][1], fleet_count(router->fleet, name, FLEET_DRAINING));
-        metrics_set(metrics, workers[role][2], fleet_count(router->fleet, name, FLEET_LOST));
-        metrics_set(metrics, METRIC_PAGES_FREE_PREFILL + role, pages_free[role]);
-        metrics_set(metrics, METRIC_PAGES_TOTAL_PREFILL + role, pages_total[role]);
-        metrics_set(metrics, METRIC_PAGES_HANDOFF_PREFILL + role, pages_handoff[role]);
-        metrics_set(metrics, METRIC_HANDOFF_OPEN + role, open[role]);
-        metrics_set(metrics, METRIC_HANDOFF_OLDEST + role, oldest_s[role]);
-    }
-    metrics_set(metrics, METRIC_HANDOFF_QUEUE, queue_bytes);
-    metrics_set(metrics, METRIC_INFLIGHT, router->session_count);
-    metrics_add(metrics, METRIC_LINKS_UNPROVEN,
-                (double)fleet_links_unproven(router->fleet) -
-                    metrics_value(metrics, METRIC_LINKS_UNPROVEN));
-    metrics_set(metrics, METRIC_QUEUED, router->queue_count);
-    const struct journal_stats stats = journal_stats(router->journal);
-    struct journal_stats *told = &router->journal_told;
-    metrics_add(metrics, METRIC_JOURNAL_WRITTEN, (double)(stats.written - told->written));
-    metrics_add(metrics, METRIC_JOURNAL_DROPPED, (double)(stats.dropped - told->dropped));
-    metrics_add(metrics, METRIC_JOURNAL_DAMAGED, (double)(stats.damaged - told->damaged));
-    metrics_set(metrics, METRIC_JOURNAL_HEALTHY, stats.healthy);
-    metrics_set(metrics, METRIC_JOURNAL_BYTES, (double)stats.bytes);
-    *told = stats;
-}
-
 static void get_metrics(struct router *router, struct http_exchange *exchange,
                         const struct http_request *request)
 {
-    refresh_metrics(router);
     struct buffer *out = &router->scratch;
     buffer_clear(out);
-    metrics_expose(router->metrics, out);
+    metrics_report_write(router, out);
     routes_reply(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", out);
 }
 

@@ -17,73 +17,6 @@ static uint64_t now_ns(const struct session *session)
     return loop_now_ns(session->router->loop);
 }
 
-/* ---- journal and metrics ---- */
-
-static void copy_node(const struct session *session, worker_handle handle,
-                      char out[JOURNAL_NAME_BYTES])
-{
-    const struct fleet_worker *worker = fleet_find(session->router->fleet, handle);
-    snprintf(out, JOURNAL_NAME_BYTES, "%s", worker ? worker->node : "");
-}
-
-static void put_journal(struct session *session)
-{
-    const struct request *request = &session->request;
-    struct journal_request record = {
-        .id = request->id,
-        .endpoint = session->endpoint == OPENAI_CHAT ? "chat" : "completions",
-        .state = request_state_name(request->state),
-        .prompt_tokens = request->prompt_tokens,
-        .max_tokens = request->max_tokens,
-        .output_tokens = session_token_count(session),
-        .outcome = session->outcome,
-        .http_status = session->http_status,
-    };
-    snprintf(record.client_id, sizeof record.client_id, "%s", session->client_id);
-    copy_node(session, request->prefill, record.prefill);
-    copy_node(session, request->decode, record.decode);
-    if (request->times.first_ns > 0)
-        record.first_token_us = (request->times.first_ns - request->times.accepted_ns) / NS_PER_US;
-    if (request->state == REQUEST_ENDED) {
-        record.duration_us = (request->times.ended_ns - request->times.accepted_ns) / NS_PER_US;
-        const char *reason = session->parse_status == STATUS_INVALID ? session->parse_error.message
-                                                                     : request->failure.text;
-        snprintf(record.reason, sizeof record.reason, "%.*s", JOURNAL_REASON_BYTES - 1, reason);
-    }
-    journal_put_request(session->router->journal, &record);
-}
-
-static void measure_end(struct session *session)
-{
-    struct metrics *metrics = session->router->metrics;
-    const struct request_times *times = &session->request.times;
-    const int status = session->http_status;
-    metrics_add(metrics,
-                status == 0    ? METRIC_REQUESTS_CANCELLED
-                : status < 400 ? METRIC_REQUESTS_OK
-                : status < 500 ? METRIC_REQUESTS_BAD
-                               : METRIC_REQUESTS_FAULT,
-                1);
-    metrics_observe(metrics, METRIC_REQUEST_TIME,
-                    (double)(times->ended_ns - times->accepted_ns) / NS_PER_S);
-    metrics_add(metrics, METRIC_TOKENS_OVERTAKEN, session->request.overtaken);
-    metrics_add(metrics, METRIC_TOKENS_DUPLICATE, session->request.duplicates);
-    if (times->reserved_ns > 0)
-        metrics_observe(metrics, METRIC_QUEUE_TIME,
-                        (double)(times->reserved_ns - times->accepted_ns) / NS_PER_S);
-    const uint32_t tokens = session_token_count(session);
-    /* The end of several answers says nothing of the pace of one. */
-    if (session->choice_count == 1 && tokens > 1 && times->last_ns > times->first_ns)
-        metrics_observe(metrics, METRIC_TPOT,
-                        (double)(times->last_ns - times->first_ns) / NS_PER_S / (tokens - 1));
-}
-
-static void measure_outcome(struct session *session, enum router_metric metric, const char *outcome)
-{
-    session->outcome = outcome;
-    metrics_add(session->router->metrics, metric, 1);
-}
-
 /* ---- messages to workers ---- */
 
 static void fill_job(struct session *session, struct msg_job *job)
@@ -203,11 +136,11 @@ static void measure_finish(struct session *session)
     const bool matched = session->choices[0].answer.match.matched >= 0;
     const enum request_finish finish =
         matched ? REQUEST_FINISH_STOP_STRING : session->request.choices[0].finish;
-    measure_outcome(session,
-                    matched                           ? METRIC_FINISH_STOP_STRING
-                    : finish == REQUEST_FINISH_LENGTH ? METRIC_FINISH_LENGTH
-                                                      : METRIC_FINISH_STOP,
-                    request_finish_name(finish));
+    session_measure_outcome(session,
+                            matched                           ? METRIC_FINISH_STOP_STRING
+                            : finish == REQUEST_FINISH_LENGTH ? METRIC_FINISH_LENGTH
+                                                              : METRIC_FINISH_STOP,
+                            request_finish_name(finish));
 }
 
 /* In the order of arrival, also when it comes back. */
@@ -351,11 +284,11 @@ static void perform(struct session *session, const struct request_action *action
         measure_finish(session);
         break;
     case ACTION_FAIL:
-        measure_outcome(session, METRIC_FINISH_ERROR, "failed");
+        session_measure_outcome(session, METRIC_FINISH_ERROR, "failed");
         session_fail(session);
         break;
     case ACTION_DROP:
-        measure_outcome(session, METRIC_FINISH_CANCELLED, "cancelled");
+        session_measure_outcome(session, METRIC_FINISH_CANCELLED, "cancelled");
         LOG_INFO("request %016llx is cancelled (client id %s)", (unsigned long long)request->id,
                  session->client_id);
         if (session->exchange)
@@ -435,9 +368,9 @@ static void after_state_change(struct session *session, enum request_state from)
         metrics_add(session->router->metrics, METRIC_PROMPT_TOKENS, session->request.prompt_tokens);
     if (to == REQUEST_ENDED) {
         dequeue(session);
-        measure_end(session);
+        session_measure_end(session);
     }
-    put_journal(session);
+    session_put_journal(session);
     settle_probe(session);
 }
 
@@ -615,6 +548,6 @@ void session_start(struct router *router, enum openai_endpoint endpoint,
                      router->model_name, router->text);
     session->timer = loop_timer_create(router->loop, on_timer, session);
     http_exchange_set_context(exchange, &session->owner);
-    put_journal(session);
+    session_put_journal(session);
     set_timer(session);
 }

@@ -6,11 +6,6 @@
 #include "router/router_internal.h"
 #include "router/sse.h"
 
-static uint64_t now_ns(const struct session *session)
-{
-    return loop_now_ns(session->router->loop);
-}
-
 static double ms_between(uint64_t from_ns, uint64_t to_ns)
 {
     return from_ns == 0 || to_ns < from_ns ? -1.0 : (double)(to_ns - from_ns) / NS_PER_MS;
@@ -150,23 +145,6 @@ static bool push_token(struct session_choice *choice, const struct msg_step *ste
                        logprobs ? step->top_logprobs.items + top : NULL);
 }
 
-static void measure_token(struct session *session, struct session_choice *choice,
-                          bool first_of_step)
-{
-    struct metrics *metrics = session->router->metrics;
-    metrics_add(metrics, METRIC_OUTPUT_TOKENS, 1);
-    if (!first_of_step)
-        return; /* tokens that came together have no gap */
-    const uint64_t now = now_ns(session);
-    if (!session->token_seen)
-        metrics_observe(metrics, METRIC_TTFT,
-                        (double)(now - session->request.times.accepted_ns) / NS_PER_S);
-    else if (choice->last_token_ns != 0)
-        metrics_observe(metrics, METRIC_ITL, (double)(now - choice->last_token_ns) / NS_PER_S);
-    session->token_seen = true;
-    choice->last_token_ns = now;
-}
-
 bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out)
 {
     struct session_choice *choice = &session->choices[step->choice];
@@ -177,7 +155,7 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
     buffer_clear(out);
     bool stopped = false;
     for (uint32_t i = 0; i < step->tokens.count && !stopped; i++) {
-        measure_token(session, choice, i == 0);
+        session_measure_token(session, choice, i == 0);
         stopped = push_token(choice, step, i);
         if (session->parsed.stream)
             add_text_chunk(session, step->choice, out);
@@ -292,6 +270,7 @@ void session_fail(struct session *session)
     else
         openai_error_set(&error, failure->http_status, NULL, failure->code, "%s", failure->text);
     if (session->stream_begun) {
+        router_metrics_count_error(session->router->metrics, error.code, error.http_status);
         fail_stream(session, &error);
     } else {
         session->http_status = error.http_status;

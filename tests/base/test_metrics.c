@@ -159,3 +159,40 @@ Test(metrics, names_are_checked, .signal = SIGABRT)
     static const struct metric_row bad[] = {{"1st total", NULL, METRIC_COUNTER, "A.", NULL}};
     metrics_create(bad, ARRAY_COUNT(bad));
 }
+
+Test(metrics, labels_take_any_text)
+{
+    struct buffer labels = {0}, out = {0};
+    metrics_put_label(&labels, "node", "a\"b\\c\nd\xff\xc3\xa9");
+    metrics_put_label(&labels, "role", "");
+    cr_assert_str_eq(labels.data, "node=\"a\\\"b\\\\c\\nd\xEF\xBF\xBD\xc3\xa9\",role=\"\"");
+    metrics_put_header(&out, "baton_x", METRIC_GAUGE, "X.");
+    metrics_put_sample(&out, "baton_x", NULL, 1234567);
+    metrics_put_sample(&out, "baton_x", "a=\"b\"", 0.1);
+    cr_assert_str_eq(out.data, "# HELP baton_x X.\n# TYPE baton_x gauge\nbaton_x 1234567\n"
+                               "baton_x{a=\"b\"} 0.1\n");
+    buffer_free(&labels);
+    buffer_free(&out);
+}
+
+Test(metrics, a_histogram_can_be_shown_under_another_name)
+{
+    struct metrics *metrics = metrics_create(rows, ROW_COUNT);
+    metrics_observe(metrics, SECONDS_ODD, 0.5);
+    metrics_observe(metrics, SECONDS_ODD, 3);
+    uint64_t counts[METRIC_BUCKETS_MAX + 1];
+    cr_assert_eq(metrics_buckets(metrics, SECONDS_ODD, counts), 4);
+    cr_expect_eq(counts[0] + counts[2], 0);
+    cr_expect(counts[1] == 1 && counts[3] == 1);
+    cr_expect_eq(metrics_sum(metrics, SECONDS_ODD), 3.5);
+    struct buffer out = {0};
+    metrics_put_histogram(&out, metrics, SECONDS_ODD, "other:seconds", "a=\"b\"");
+    cr_assert_str_eq(out.data, "other:seconds_bucket{a=\"b\",le=\"0.1\"} 0\n"
+                               "other:seconds_bucket{a=\"b\",le=\"1\"} 1\n"
+                               "other:seconds_bucket{a=\"b\",le=\"2.5\"} 1\n"
+                               "other:seconds_bucket{a=\"b\",le=\"+Inf\"} 2\n"
+                               "other:seconds_sum{a=\"b\"} 3.5\n"
+                               "other:seconds_count{a=\"b\"} 2\n");
+    buffer_free(&out);
+    metrics_destroy(metrics);
+}

@@ -1,0 +1,144 @@
+#include "router/vllm_metrics.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "router/router_metrics.h"
+
+enum { SOURCES_MAX = 3 };
+
+/* clang-format off */
+/* One series: the sum of some of ours, which is one for a histogram. The rows of a name stand
+ * together. */
+static const struct alias {
+    const char *name, *finish;
+    enum metric_kind kind;
+    const char *help;
+    uint32_t source_count;
+    uint32_t sources[SOURCES_MAX];
+} aliases[] = {
+    {"vllm:num_requests_running", NULL, METRIC_GAUGE,
+     "Requests that workers have.", 3,
+     {METRIC_STATES + 3, METRIC_STATES + 4, METRIC_STATES + 5}},
+    {"vllm:num_requests_waiting", NULL, METRIC_GAUGE,
+     "Requests that wait for workers.", 3,
+     {METRIC_STATES, METRIC_STATES + 1, METRIC_STATES + 2}},
+    {"vllm:num_preemptions_total", NULL, METRIC_COUNTER,
+     "Sequences that were preempted.", 1,
+     {METRIC_PREEMPTIONS}},
+    {"vllm:prompt_tokens_total", NULL, METRIC_COUNTER,
+     "Prompt tokens of requests handed to workers.", 1,
+     {METRIC_PROMPT_TOKENS}},
+    {"vllm:prompt_tokens_cached_total", NULL, METRIC_COUNTER,
+     "Of them, those that were in a prefix cache.", 1,
+     {METRIC_PROMPT_TOKENS_CACHED}},
+    {"vllm:generation_tokens_total", NULL, METRIC_COUNTER,
+     "Tokens generated.", 1,
+     {METRIC_OUTPUT_TOKENS}},
+    {"vllm:prefix_cache_queries_total", NULL, METRIC_COUNTER,
+     "Prompt tokens looked up in prefix caches.", 1,
+     {METRIC_PROMPT_TOKENS}},
+    {"vllm:prefix_cache_hits_total", NULL, METRIC_COUNTER,
+     "Prompt tokens found in prefix caches.", 1,
+     {METRIC_PROMPT_TOKENS_CACHED}},
+    {"vllm:request_success_total", "stop", METRIC_COUNTER,
+     "Requests that ended, by how.", 2,
+     {METRIC_FINISH_STOP, METRIC_FINISH_STOP_STRING}},
+    {"vllm:request_success_total", "length", METRIC_COUNTER,
+     "Requests that ended, by how.", 1,
+     {METRIC_FINISH_LENGTH}},
+    {"vllm:request_success_total", "abort", METRIC_COUNTER,
+     "Requests that ended, by how.", 1,
+     {METRIC_FINISH_CANCELLED}},
+    {"vllm:request_success_total", "error", METRIC_COUNTER,
+     "Requests that ended, by how.", 1,
+     {METRIC_FINISH_ERROR}},
+    {"vllm:time_to_first_token_seconds", NULL, METRIC_HISTOGRAM,
+     "Time to the first token.", 1,
+     {METRIC_TTFT}},
+    {"vllm:inter_token_latency_seconds", NULL, METRIC_HISTOGRAM,
+     "Gap between two tokens.", 1,
+     {METRIC_ITL}},
+    {"vllm:request_time_per_output_token_seconds", NULL, METRIC_HISTOGRAM,
+     "Mean gap between the tokens of a request.", 1,
+     {METRIC_TPOT}},
+    {"vllm:e2e_request_latency_seconds", NULL, METRIC_HISTOGRAM,
+     "Request received to the end of its answer.", 1,
+     {METRIC_REQUEST_TIME}},
+    {"vllm:request_queue_time_seconds", NULL, METRIC_HISTOGRAM,
+     "Time a request waited for workers.", 1,
+     {METRIC_QUEUE_TIME}},
+    {"vllm:request_inference_time_seconds", NULL, METRIC_HISTOGRAM,
+     "Time workers had a request.", 1,
+     {METRIC_SERVED_TIME}},
+    {"vllm:request_prefill_time_seconds", NULL, METRIC_HISTOGRAM,
+     "Workers found to first token.", 1,
+     {METRIC_TTFT_PREFILL}},
+    {"vllm:request_decode_time_seconds", NULL, METRIC_HISTOGRAM,
+     "First token to last.", 1,
+     {METRIC_ANSWER_TIME}},
+    {"vllm:request_prompt_tokens", NULL, METRIC_HISTOGRAM,
+     "Length of prompts.", 1,
+     {METRIC_PROMPT_LENGTH}},
+    {"vllm:request_generation_tokens", NULL, METRIC_HISTOGRAM,
+     "Length of answers.", 1,
+     {METRIC_OUTPUT_LENGTH}},
+    {"vllm:request_params_max_tokens", NULL, METRIC_HISTOGRAM,
+     "Longest answer that was allowed.", 1,
+     {METRIC_MAX_TOKENS}},
+    {"vllm:request_params_n", NULL, METRIC_HISTOGRAM,
+     "Answers asked for to one prompt.", 1,
+     {METRIC_CHOICES}},
+};
+/* clang-format on */
+
+static double sum_of(const struct metrics *metrics, const struct alias *alias)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < alias->source_count; i++)
+        sum += metrics_value(metrics, alias->sources[i]);
+    return sum;
+}
+
+static void put_cache(const struct vllm_cache *cache, struct buffer *labels, struct buffer *out)
+{
+    const char *usage = "vllm:kv_cache_usage_perc", *info = "vllm:cache_config_info";
+    metrics_put_header(out, usage, METRIC_GAUGE,
+                       "Share of the decode nodes' KV pages that are in use, 0 to 1.");
+    metrics_put_sample(out, usage, labels->data,
+                       cache->pages_total > 0 ? 1 - cache->pages_free / cache->pages_total : 0);
+    metrics_put_header(out, info, METRIC_GAUGE, "Size and number of the decode nodes' KV pages.");
+    if (cache->page_tokens == 0)
+        return;
+    char text[32];
+    snprintf(text, sizeof text, "%u", cache->page_tokens);
+    metrics_put_label(labels, "block_size", text);
+    snprintf(text, sizeof text, "%.0f", cache->pages_total);
+    metrics_put_label(labels, "num_gpu_blocks", text);
+    metrics_put_sample(out, info, labels->data, 1);
+}
+
+void vllm_metrics_expose(const struct metrics *metrics, const char *model_name,
+                         const struct vllm_cache *cache, struct buffer *out)
+{
+    struct buffer labels = {0};
+    metrics_put_label(&labels, "model_name", model_name);
+    metrics_put_label(&labels, "engine", "0");
+    const size_t common_bytes = labels.size;
+    for (size_t i = 0; i < ARRAY_COUNT(aliases); i++) {
+        const struct alias *alias = &aliases[i];
+        if (i == 0 || strcmp(alias->name, aliases[i - 1].name) != 0)
+            metrics_put_header(out, alias->name, alias->kind, alias->help);
+        if (alias->finish)
+            metrics_put_label(&labels, "finished_reason", alias->finish);
+        if (alias->kind == METRIC_HISTOGRAM)
+            metrics_put_histogram(out, metrics, alias->sources[0], alias->name, labels.data);
+        else
+            metrics_put_sample(out, alias->name, labels.data, sum_of(metrics, alias));
+        labels.size = common_bytes;
+        labels.data[common_bytes] = '\0';
+    }
+    put_cache(cache, &labels, out);
+    buffer_free(&labels);
+}
