@@ -10,6 +10,12 @@
 #include "tests/worker/oracle.h"
 
 static char model[TEST_PATH_BYTES];
+/* The first step stops the node until fake_router_continue, the second one takes long enough for
+ * the node to read what came meanwhile: from then on it has all that was asked. */
+#define CROWD "engine-step:1:stop,engine-step:2:delay"
+/* No answer of more than a few tokens ends before it is cancelled. */
+#define SLOW "engine-step:1+:delay"
+
 static struct fake_router router;
 static struct daemon daemon_process;
 static struct fake_worker *node;
@@ -89,8 +95,8 @@ Test(decode_daemon, many_join_and_leave_and_more_than_the_batch_wait)
     enum { COUNT = 24 };
     struct fake_answer *answers[COUNT];
     struct oracle oracle;
-    open_with(
-        (const char *[]){"--max-batch", "5", "--chunk-tokens", "64", "--kv-memory", "64M", NULL});
+    open_with((const char *[]){"--max-batch", "5", "--chunk-tokens", "64", "--kv-memory", "64M",
+                               "--enable-fault-injection", "--fault", CROWD, NULL});
     oracle_open(&oracle, model);
     for (uint32_t i = 0; i < COUNT; i++) {
         struct ask ask = plain(1 + (i * 37) % 190, 3 + (i * 11) % 40);
@@ -99,6 +105,7 @@ Test(decode_daemon, many_join_and_leave_and_more_than_the_batch_wait)
         ask.seed = i;
         answers[i] = ask_local(&ask);
     }
+    fake_router_continue(&router, &daemon_process);
     for (uint32_t i = 0; i < COUNT; i++)
         fake_router_expect(&router, answers[i], FINISH_LENGTH);
     for (uint32_t i = 0; i < COUNT; i++)
@@ -274,7 +281,7 @@ static void expect_refused(struct fake_answer *answer, enum status status, const
 
 Test(decode_daemon, bad_jobs_are_refused_with_a_sentence)
 {
-    open_with((const char *[]){"--max-requests", "2", NULL});
+    open_with((const char *[]){"--max-requests", "2", "--lease-ms", "600s", NULL});
     struct ask ask = plain(0, 5);
     expect_refused(ask_local(&ask), STATUS_INVALID, "prompt is empty");
     ask = plain(2048, 5);
@@ -354,7 +361,8 @@ static bool one_waits(const void *arg)
 
 Test(decode_daemon, cancels_give_pages_back_in_every_state)
 {
-    open_with((const char *[]){"--max-batch", "1", NULL});
+    open_with((const char *[]){"--max-batch", "1", "--lease-ms", "600s", "--enable-fault-injection",
+                               "--fault", SLOW, NULL});
     struct ask ask = plain(200, 1800);
     struct fake_answer *running = ask_local(&ask);
     fake_router_wait(&router, "running request", one_runs, node);
@@ -381,7 +389,8 @@ Test(decode_daemon, cancels_give_pages_back_in_every_state)
 
 Test(decode_daemon, without_pages_a_request_is_refused_until_they_are_back)
 {
-    open_with((const char *[]){"--kv-memory", "768K", "--context", "256", NULL});
+    open_with(
+        (const char *[]){"--kv-memory", "768K", "--context", "256", "--lease-ms", "600s", NULL});
     /* Two pages for the prompt and one to grow into. */
     const uint32_t count = node->pages_total / 3;
     struct fake_answer *held[64];
@@ -443,9 +452,8 @@ Test(decode_daemon, a_common_beginning_is_read_once)
 Test(decode_daemon, the_newest_is_preempted_when_pages_run_out_and_its_answer_is_the_same)
 {
     struct oracle oracle;
-    /* The first step takes long enough for both to be there in the second. */
     open_with((const char *[]){"--kv-memory", "294912", "--context", "256",
-                               "--enable-fault-injection", "--fault", "engine-step:1:delay", NULL});
+                               "--enable-fault-injection", "--fault", CROWD, NULL});
     cr_assert_eq(node->pages_total, 6);
     oracle_open(&oracle, model);
     struct ask ask = plain(40, 210), other = plain(50, 200);
@@ -453,6 +461,7 @@ Test(decode_daemon, the_newest_is_preempted_when_pages_run_out_and_its_answer_is
     other.prompt = prompt + 9;
     struct fake_answer *first = ask_local(&ask);
     struct fake_answer *second = ask_local(&other);
+    fake_router_continue(&router, &daemon_process);
     fake_router_expect(&router, first, FINISH_LENGTH);
     fake_router_expect(&router, second, FINISH_LENGTH);
     oracle_compare(&oracle, first, 210);
@@ -474,7 +483,7 @@ static bool one_token_is_here(const void *answer)
 Test(decode_daemon, what_would_pass_the_target_is_refused_until_there_is_room)
 {
     open_with((const char *[]){"--tpot-target-ms", "100", "--enable-fault-injection", "--fault",
-                               "engine-step:1+:delay", NULL});
+                               SLOW, NULL});
     struct ask ask = plain(1, 1000);
     struct fake_answer *first = ask_local(&ask);
     fake_router_wait(&router, "first token", one_token_is_here, first);
@@ -506,7 +515,7 @@ Test(decode_daemon, what_can_never_fit_is_refused_at_once)
 
 Test(decode_daemon, a_lost_router_takes_its_requests_along_and_is_dialled_again)
 {
-    open_with(NULL);
+    open_with((const char *[]){"--enable-fault-injection", "--fault", SLOW, NULL});
     struct ask ask = plain(100, 1900);
     ask_local(&ask);
     fake_router_wait(&router, "running request", one_runs, node);
@@ -606,7 +615,8 @@ Test(decode_daemon, a_request_whose_logits_are_no_numbers_fails_alone)
 
 Test(decode_daemon, stops_cleanly_with_everything_open)
 {
-    open_with((const char *[]){"--max-batch", "2", NULL});
+    open_with((const char *[]){"--max-batch", "2", "--drain-ms", "100", "--lease-ms", "600s",
+                               "--enable-fault-injection", "--fault", SLOW, NULL});
     struct ask ask = plain(300, 1000);
     for (int i = 0; i < 4; i++)
         ask_local(&ask);

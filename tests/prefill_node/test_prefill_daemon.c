@@ -198,7 +198,10 @@ Test(prefill_daemon, cancel_deadline_and_router_loss_give_pages_back)
 
 Test(prefill_daemon, full_of_requests_it_says_so_and_stops_cleanly)
 {
-    open_with((const char *[]){"--max-requests", "4", "--chunk-tokens", "64", NULL});
+    /* Each chunk takes half a second: the four are there when the fifth comes. */
+    open_with((const char *[]){"--max-requests", "4", "--chunk-tokens", "64", "--drain-ms", "100",
+                               "--enable-fault-injection", "--fault", "engine-step:1+:delay",
+                               NULL});
     struct ask ask = plain(2000, 1);
     struct fake_answer *answers[5];
     for (int i = 0; i < 5; i++) {
@@ -212,13 +215,18 @@ Test(prefill_daemon, full_of_requests_it_says_so_and_stops_cleanly)
 
 Test(prefill_daemon, too_many_waiting_tokens_are_refused_with_the_time_they_take)
 {
-    open_with((const char *[]){"--max-queued-tokens", "6000", "--chunk-tokens", "64", NULL});
+    /* The first chunk stops the node until all are asked for, the second takes long enough for it
+     * to read them. */
+    open_with((const char *[]){"--max-queued-tokens", "6000", "--chunk-tokens", "64",
+                               "--enable-fault-injection", "--fault",
+                               "engine-step:1:stop,engine-step:2:delay", NULL});
     struct ask ask = plain(2000, 1);
     struct fake_answer *answers[4];
     for (int i = 0; i < 4; i++) {
         ask.prompt = prompt + i;
         answers[i] = ask_first(&ask);
     }
+    fake_router_continue(&router, &daemon_process);
     expect_failed(answers[3], STATUS_BUSY, " s of work; 2000 more would be over the limit of 6000");
     for (int i = 0; i < 3; i++)
         fake_router_expect(&router, answers[i], FINISH_LENGTH);

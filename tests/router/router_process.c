@@ -15,6 +15,11 @@
 
 enum { NOTIFY_FD = 9, ARGUMENTS_MAX = 48 };
 
+/* A test that is kept from its CPU for seconds is not a worker that was lost, nor one that does not
+ * answer, nor a report that never comes. Tests of a deadline order another one behind these. */
+static const char *const patience[] = {
+    "--worker-timeout-ms", "600s", "--reserve-timeout-ms", "600s", "--report-wait-ms", "10s"};
+
 /* Options come from the arguments alone: whoever runs the tests may have set BATON_MODEL. */
 static void forget_settings(void)
 {
@@ -94,6 +99,8 @@ void router_process_start(struct router_process *router, const char *const *extr
                                             "--notify-fd", notify,        "--model-name",
                                             "tiny"};
     size_t count = 13;
+    for (size_t i = 0; i < ARRAY_COUNT(patience); i++)
+        arguments[count++] = patience[i];
     for (; extra && *extra; extra++)
         arguments[count++] = *extra;
     int pipe_fds[2];

@@ -19,8 +19,8 @@ struct router_process {
     char http[64], control[64], folder[256];
 };
 
-/* Starts it on tiny_model_path() with free ports, and waits for READY. extra: more arguments, ended
- * by NULL; may be NULL. */
+/* Starts it on tiny_model_path() with free ports, patient with its workers, and waits for READY.
+ * extra: more arguments, ended by NULL, before which the same ones give way; may be NULL. */
 void router_process_start(struct router_process *router, const char *const *extra);
 /* SIGTERM, waits; the exit code, or minus the signal that ended it. */
 int router_process_stop(struct router_process *router);
@@ -33,7 +33,7 @@ int router_process_run(const char *const *arguments, struct buffer *output);
         const uint64_t begun_ns_ = loop_now_ns((router)->loop);                                    \
         while (!(condition)) {                                                                     \
             loop_run_once((router)->loop, 5);                                                      \
-            cr_assert(loop_now_ns((router)->loop) - begun_ns_ < 30 * (uint64_t)NS_PER_S,           \
+            cr_assert(loop_now_ns((router)->loop) - begun_ns_ < 100 * (uint64_t)NS_PER_S,          \
                       "never came true: " #condition);                                             \
         }                                                                                          \
     } while (0)

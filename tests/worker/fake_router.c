@@ -2,13 +2,17 @@
 
 #include <criterion/criterion.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 
-enum { HEARTBEAT_MS = 20 };
+enum { HEARTBEAT_MS = 20, SILENT_MS = 100000, ROUTERS_MAX = 2 };
+
+static struct fake_router *open_routers[ROUTERS_MAX];
+static uint32_t open_count;
 
 /* ---- links ---- */
 
@@ -189,12 +193,17 @@ void fake_router_open(struct fake_router *router)
     memset(router, 0, sizeof *router);
     router->loop = loop_create();
     router->answers = calloc(FAKE_ANSWERS_MAX, sizeof *router->answers);
+    /* A worker that waits for its CPU is not lost. */
+    struct link_limits limits = link_default_limits;
+    limits.silent_ms = SILENT_MS;
     struct error error;
-    cr_assert_eq(link_listen(router->loop, "127.0.0.1:0", on_accept, router, &link_default_limits,
+    cr_assert_eq(link_listen(router->loop, "127.0.0.1:0", on_accept, router, &limits,
                              &router->listener, &error),
                  STATUS_OK, "%s", error.text);
     snprintf(router->address, sizeof router->address, "127.0.0.1:%u",
              link_listener_port(router->listener));
+    cr_assert_lt(open_count, ROUTERS_MAX);
+    open_routers[open_count++] = router;
 }
 
 void fake_router_close(struct fake_router *router)
@@ -204,6 +213,16 @@ void fake_router_close(struct fake_router *router)
     link_listener_close(router->listener);
     loop_destroy(router->loop);
     free(router->answers);
+    for (uint32_t i = 0; i < open_count; i++) {
+        if (open_routers[i] == router)
+            open_routers[i] = open_routers[--open_count];
+    }
+}
+
+void fake_routers_turn(void)
+{
+    for (uint32_t i = 0; i < open_count; i++)
+        loop_run_once(open_routers[i]->loop, 0);
 }
 
 /* ---- waiting ---- */
@@ -216,6 +235,18 @@ void fake_router_wait(struct fake_router *router, const char *what, bool (*done)
         cr_assert(loop_now_ns(router->loop) < deadline_ns, "no %s within %d ms", what, WAIT_MS);
         loop_run_once(router->loop, 50);
     }
+}
+
+static bool stopped(const void *arg)
+{
+    return daemon_stopped(arg);
+}
+
+void fake_router_continue(struct fake_router *router, struct daemon *daemon)
+{
+    loop_run_once(router->loop, 0);
+    fake_router_wait(router, "stop by a fault", stopped, daemon);
+    daemon_signal(daemon, SIGCONT);
 }
 
 struct start {

@@ -9,7 +9,7 @@
 #include "tests/worker/test_daemon.h"
 #include "transfer/link.h"
 
-enum { FAKE_WORKERS_MAX = 8, FAKE_ANSWERS_MAX = 256, FAKE_TOKENS_MAX = 4200, WAIT_MS = 60000 };
+enum { FAKE_WORKERS_MAX = 8, FAKE_ANSWERS_MAX = 256, FAKE_TOKENS_MAX = 4200, WAIT_MS = 100000 };
 
 struct fake_worker {
     struct fake_router *router;
@@ -84,6 +84,9 @@ struct fake_router {
 
 void fake_router_open(struct fake_router *router);
 void fake_router_close(struct fake_router *router);
+/* Takes what has come to the routers that are open, without waiting. Whatever computes for long
+ * calls it now and then: a router that is silent for seconds counts as lost. */
+void fake_routers_turn(void);
 
 /* Starts a daemon that works for this router and waits until both sides say so. options: further
  * ones, ended by NULL, or NULL. */
@@ -93,6 +96,10 @@ struct fake_worker *fake_router_worker(struct fake_router *router, struct daemon
 /* Runs the loop until done(arg) says so; fails the test at the deadline, naming `what`. */
 void fake_router_wait(struct fake_router *router, const char *what, bool (*done)(const void *arg),
                       const void *arg);
+
+/* Waits until a fault has stopped the daemon and lets it go on: to it, whatever was sent since then
+ * has come at once. */
+void fake_router_continue(struct fake_router *router, struct daemon *daemon);
 
 /* RESERVE to decode (NULL: none, PREFILL at once without a hand-off), then PREFILL to prefill
  * (NULL: the decode node reads the prompt itself). */

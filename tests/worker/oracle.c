@@ -64,6 +64,7 @@ void oracle_generate(struct oracle *oracle, const struct ask *ask, uint32_t coun
                                                       .position = position,
                                                       .slots = slots,
                                                       .logit_rows = 1};
+            fake_routers_turn();
             cr_assert_eq(model_forward(oracle->model, &sequence, 1, NULL, &logits, &error),
                          STATUS_OK, "%s", error.text);
             position += rows;

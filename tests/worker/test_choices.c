@@ -229,10 +229,11 @@ static void expect_refused(struct fake_answer *answer, enum status status, const
 
 Test(choices, that_have_no_room_are_refused)
 {
-    /* The first step takes long enough for whoever comes second to find them all there. */
-    open_with(false,
-              (const char *[]){"--max-requests", "4", "--context", "256", "--kv-memory", "480K",
-                               "--enable-fault-injection", "--fault", "engine-step:1:delay", NULL});
+    /* The second step stops the node until a second one has asked, the third takes long enough for
+     * it to be read. */
+    open_with(false, (const char *[]){"--max-requests", "4", "--context", "256", "--kv-memory",
+                                      "480K", "--enable-fault-injection", "--fault",
+                                      "engine-step:2:stop,engine-step:3:delay", NULL});
     cr_assert_eq(decode->pages_total, 10);
     struct ask ask = hot(10, 5, 5);
     expect_refused(fake_router_ask(&router, decode, NULL, &ask), STATUS_LIMIT,
@@ -241,8 +242,9 @@ Test(choices, that_have_no_room_are_refused)
     struct fake_answer *answers = fake_router_ask(&router, decode, NULL, &ask);
     fake_router_wait(&router, "reservation", answer_reserved, answers);
     struct ask small = hot(10, 5, 2);
-    expect_refused(fake_router_ask(&router, decode, NULL, &small), STATUS_BUSY,
-                   "no room for 2 more");
+    struct fake_answer *refused = fake_router_ask(&router, decode, NULL, &small);
+    fake_router_continue(&router, &decode_process);
+    expect_refused(refused, STATUS_BUSY, "no room for 2 more");
     expect_all(answers, 4, 126);
     expect_all(fake_router_ask(&router, decode, NULL, &small), 2, 5);
     close_all();

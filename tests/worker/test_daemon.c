@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STOP_DEADLINE_MS = 30000, CHILD_NOTIFY_FD = 9, LOG_SHOWN_BYTES = 8192 };
+enum { STOP_DEADLINE_MS = 100000, CHILD_NOTIFY_FD = 9, LOG_SHOWN_BYTES = 8192 };
 
 /* ---- a folder ---- */
 
@@ -222,6 +222,15 @@ void daemon_stop(struct daemon *daemon)
     if (code != 0)
         show_log(daemon);
     cr_assert_eq(code, 0, "%s ended with %d", daemon->program, code);
+}
+
+bool daemon_stopped(const struct daemon *daemon)
+{
+    siginfo_t info = {0};
+    cr_assert_eq(waitid(P_PID, (id_t)daemon->pid, &info, WSTOPPED | WEXITED | WNOHANG | WNOWAIT),
+                 0);
+    cr_assert(info.si_pid == 0 || info.si_code == CLD_STOPPED, "%s has ended", daemon->program);
+    return info.si_pid != 0;
 }
 
 uint32_t daemon_logged(const struct daemon *daemon, const char *text)

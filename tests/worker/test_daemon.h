@@ -34,6 +34,8 @@ int daemon_wait(struct daemon *daemon, uint32_t deadline_ms);
 void daemon_signal(const struct daemon *daemon, int number);
 /* SIGTERM, and the exit code is to be 0; shows the log when it is not. */
 void daemon_stop(struct daemon *daemon);
+/* True once it stands still, stopped by a signal or a fault of its own. */
+bool daemon_stopped(const struct daemon *daemon);
 /* How often the log holds `text`. */
 uint32_t daemon_logged(const struct daemon *daemon, const char *text);
 
