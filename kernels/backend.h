@@ -278,6 +278,8 @@ struct backend_ops {
     void (*rows_add)(struct backend *, const struct rows_add_args *);
     /* x[T][width] *= factor */
     void (*scale)(struct backend *, device_ptr x, float factor, uint32_t rows, uint32_t width);
+    /* x[T][width] = cap * tanh(x / cap) */
+    void (*soft_cap)(struct backend *, device_ptr x, float cap, uint32_t rows, uint32_t width);
     /* out[i] = x[indices[i]] for rows of `width` floats; indices in host memory. */
     void (*gather_rows)(struct backend *, device_ptr x, const uint32_t *indices, uint32_t count,
                         uint32_t width, device_ptr out);

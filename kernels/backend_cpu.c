@@ -54,6 +54,7 @@ static const struct backend_ops CPU_OPS = {
     .route = cpu_route,
     .rows_add = cpu_rows_add,
     .scale = cpu_scale,
+    .soft_cap = cpu_soft_cap,
     .gather_rows = cpu_gather_rows,
     .destroy = cpu_destroy,
 };

@@ -156,3 +156,26 @@ void cpu_scale(struct backend *backend, device_ptr x, float factor, uint32_t row
     };
     backend_cpu_run_rows(cpu, rows, (size_t)rows * width, scale_rows, &job);
 }
+
+struct soft_cap_job {
+    soft_cap_kernel *kernel;
+    struct soft_cap_task task; /* count: of one row */
+};
+
+static void soft_cap_rows(void *arg, uint32_t member, size_t first, size_t end)
+{
+    const struct soft_cap_job *job = arg;
+    const size_t width = job->task.count;
+    job->kernel(&(struct soft_cap_task){
+        .x = job->task.x + first * width, .cap = job->task.cap, .count = (end - first) * width});
+}
+
+void cpu_soft_cap(struct backend *backend, device_ptr x, float cap, uint32_t rows, uint32_t width)
+{
+    struct backend_cpu *cpu = backend_cpu_of(backend);
+    struct soft_cap_job job = {
+        .kernel = cpu->kernels.soft_cap_f32,
+        .task = {.x = device_floats(x), .cap = cap, .count = width},
+    };
+    backend_cpu_run_rows(cpu, rows, (size_t)rows * width, soft_cap_rows, &job);
+}

@@ -219,6 +219,7 @@ void cpu_gelu(struct backend *backend, device_ptr x, device_ptr up, uint32_t row
 void cpu_route(struct backend *backend, const struct route_args *args);
 void cpu_rows_add(struct backend *backend, const struct rows_add_args *args);
 void cpu_scale(struct backend *backend, device_ptr x, float factor, uint32_t rows, uint32_t width);
+void cpu_soft_cap(struct backend *backend, device_ptr x, float cap, uint32_t rows, uint32_t width);
 
 /* backend_cpu_kv.c */
 void kv_view_check(const struct backend_cpu *cpu, const struct kv_view *kv);

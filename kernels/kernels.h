@@ -147,6 +147,13 @@ struct scale_task {
 };
 typedef void scale_kernel(const struct scale_task *task);
 
+struct soft_cap_task {
+    float *x; /* [count], in place */
+    float cap;
+    size_t count;
+};
+typedef void soft_cap_kernel(const struct soft_cap_task *task);
+
 /* Values of rows, offered to the row's list of the largest (top_list.h). */
 struct top_task {
     const float *values; /* [rows][stride], `columns` of each row read */

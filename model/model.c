@@ -377,7 +377,7 @@ static uint64_t layer_part_bytes(const struct model *model, const struct layer_w
     case FORWARD_MLP:
         sum = expert_bytes(model->backend, &layer->dense) +
               expert_bytes(model->backend, &layer->shared);
-        for (uint32_t i = 0; i < model->weights.expert_count; i++)
+        for (uint32_t i = 0; layer->experts != NULL && i < model->weights.expert_count; i++)
             sum += expert_bytes(model->backend, &layer->experts[i]);
         return sum;
     default:

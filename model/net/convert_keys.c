@@ -42,6 +42,24 @@ static void put_text(const struct keys *keys, const char *suffix, const char *va
     gguf_writer_put_string(keys->writer, key, value, strlen(value));
 }
 
+/* What a GGUF file has no words for. */
+static enum status check_rope(const struct keys *keys, const char *name,
+                              const struct net_config *config, struct error *error)
+{
+    const struct rope_config *rope = &config->rope[ROPE_GLOBAL];
+    const bool two = net_has(config, TRAIT_LOCAL_ROTATION);
+    const char *what = two && config->rope[ROPE_LOCAL].scaling != SCALING_NONE
+                           ? "of layers with a window"
+                       : two && rope->scaling == SCALING_LLAMA3 ? "of some layers by factors"
+                       : rope->scaling == SCALING_YARN && !rope->truncate ? "without truncation"
+                                                                          : NULL;
+    if (what == NULL || config->rotary == 0)
+        return STATUS_OK;
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "%s: rotations are scaled %s, which a GGUF file of %s cannot say", name, what,
+                     keys->architecture);
+}
+
 static void put_rope(const struct keys *keys, const struct net_config *config)
 {
     const struct rope_config *rope = &config->rope[ROPE_GLOBAL];
@@ -49,7 +67,7 @@ static void put_rope(const struct keys *keys, const struct net_config *config)
         return;
     put_count(keys, "rope.dimension_count", config->rotary);
     put_real(keys, "rope.freq_base", rope->base);
-    if (config->architecture->window == WINDOW_PATTERN)
+    if (net_has(config, TRAIT_LOCAL_ROTATION))
         put_real(keys, "rope.freq_base_swa", config->rope[ROPE_LOCAL].base);
     /* llama3 scaling is a tensor of factors there. */
     if (rope->scaling != SCALING_LINEAR && rope->scaling != SCALING_YARN)
@@ -63,13 +81,13 @@ static void put_rope(const struct keys *keys, const struct net_config *config)
     put_real(keys, "rope.scaling.yarn_beta_slow", rope->slow);
     if (rope->attention_factor != 0.0f)
         put_real(keys, "rope.scaling.attn_factor",
-                 rope->attention_factor / (0.1f * logf(rope->factor) + 1.0f));
+                 rope->attention_factor / rope_yarn_magnitude(rope->factor));
 }
 
 /* The least pattern that gives the same windows; 0 when there is none. */
 static uint32_t find_pattern(const struct net_config *config)
 {
-    for (uint32_t pattern = 1; pattern <= config->layers; pattern++) {
+    for (uint32_t pattern = 1; pattern <= config->layers + 1; pattern++) {
         bool same = true;
         for (uint32_t layer = 0; layer < config->layers && same; layer++)
             same = net_windowed(config, layer) == ((layer + 1) % pattern != 0);
@@ -88,7 +106,8 @@ static enum status put_window(const struct keys *keys, const char *name,
         return STATUS_OK;
     for (uint32_t layer = 0; layer < config->layers; layer++)
         windowed += net_windowed(config, layer);
-    const uint32_t pattern = rule == WINDOW_PATTERN ? find_pattern(config) : 1;
+    const bool patterned = net_window_pattern(config) != 0;
+    const uint32_t pattern = patterned ? find_pattern(config) : 1;
     if ((rule == WINDOW_EVERY && windowed != config->layers) || rule == WINDOW_UPPER ||
         pattern == 0)
         return error_set(error, STATUS_UNSUPPORTED,
@@ -96,7 +115,7 @@ static enum status put_window(const struct keys *keys, const char *name,
                          " layers cannot be said in a GGUF file of %s",
                          name, windowed, config->layers, keys->architecture);
     put_count(keys, "attention.sliding_window", config->window);
-    if (rule == WINDOW_PATTERN)
+    if (patterned)
         put_count(keys, "attention.sliding_window_pattern", pattern);
     return STATUS_OK;
 }
@@ -120,13 +139,19 @@ static void put_experts(const struct keys *keys, const struct net_config *config
 static enum status put_folder(const struct keys *keys, const char *name,
                               const struct net_config *config, struct error *error)
 {
-    const float usual_scale = 1.0f / sqrtf((float)config->head_dim);
+    const float usual_scale = net_config_gguf_scale(config);
     if (fabsf(config->attention_scale - usual_scale) > 1e-6f * usual_scale)
         return error_set(error, STATUS_UNSUPPORTED,
                          "%s: scores of attention are scaled by %g instead of %g, which a GGUF "
                          "file of %s cannot say",
                          name, (double)config->attention_scale, (double)usual_scale,
                          keys->architecture);
+    if (config->architecture->qkv_bias == NEED_REQUIRED && config->qkv_bias == NEED_NONE)
+        return error_set(
+            error, STATUS_UNSUPPORTED,
+            "%s: queries, keys and values have no biases, which a GGUF file of %s must "
+            "have",
+            name, keys->architecture);
     gguf_writer_put_string(keys->writer, "general.architecture", keys->architecture,
                            strlen(keys->architecture));
     gguf_writer_put_string(keys->writer, "general.name", name, strlen(name));
@@ -143,8 +168,11 @@ static enum status put_folder(const struct keys *keys, const char *name,
              config->architecture->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                                     : "attention.layer_norm_epsilon",
              config->norm_epsilon);
-    if (config->attention_cap != 0.0f)
+    if (config->attention_cap != 0.0f || net_has(config, TRAIT_SOFT_CAPS))
         put_real(keys, "attn_logit_softcapping", config->attention_cap);
+    if (config->logit_cap != 0.0f || net_has(config, TRAIT_SOFT_CAPS))
+        put_real(keys, "final_logit_softcapping", config->logit_cap);
+    TRY(check_rope(keys, name, config, error));
     put_rope(keys, config);
     TRY(put_window(keys, name, config, error));
     gguf_writer_put_string(keys->writer, "tokenizer.ggml.model", "no_vocab", 8);

@@ -23,8 +23,14 @@ static void fill_frequencies(struct forward *f)
 }
 
 /* Whether norm, gate, up, activation and down are what feed_forward computes. */
-static bool feed_forward_fused(const struct net_config *c)
+static bool feed_forward_fused(const struct net_config *c, const struct weights *weights)
 {
+    for (uint32_t l = 0; l < c->layers; l++) {
+        const struct layer_weights *layer = &weights->layers[l];
+        if (!device_null(layer->gate_bias) || !device_null(layer->up_bias) ||
+            !device_null(layer->down_bias))
+            return false;
+    }
     return c->architecture->norm == NORM_RMS && c->architecture->activation == GATE_SILU &&
            !net_has(c, TRAIT_POST_NORMS) && c->experts == 0;
 }
@@ -33,7 +39,7 @@ static uint32_t rotations_of(const struct net_config *c)
 {
     if (c->rotary == 0)
         return 0;
-    return c->window != 0 && c->architecture->window == WINDOW_PATTERN ? 2 : 1;
+    return c->window != 0 && net_has(c, TRAIT_LOCAL_ROTATION) ? 2 : 1;
 }
 
 enum status forward_create(struct backend *backend, const struct net_config *config,
@@ -49,7 +55,7 @@ enum status forward_create(struct backend *backend, const struct net_config *con
     f->weights = weights;
     f->pages = pages;
     f->limits = *limits;
-    f->fused = feed_forward_fused(config);
+    f->fused = feed_forward_fused(config, weights);
     f->rotation_count = rotations_of(config);
     const enum status status = forward_allocate(f, error);
     if (status != STATUS_OK) {
@@ -194,12 +200,29 @@ static const float *run_head(struct forward *f)
     const struct project_output output = {weights_head(f->weights), f->logits, {0}};
     const struct norm norm = {f->weights->output_norm, f->weights->output_norm_bias};
     forward_products(f, f->tail.hidden, norm, &output, 1, f->tail.rows);
+    if (c->logit_cap != 0.0f)
+        ops->soft_cap(f->backend, f->logits, c->logit_cap, f->tail.rows, c->vocab_count);
     forward_part_done(f, FORWARD_HEAD);
     if (f->host_logits == NULL)
         return ops->host_view(f->backend, f->logits);
     ops->download(f->backend, f->host_logits, f->logits,
                   (size_t)f->tail.rows * c->vocab_count * sizeof(float));
     return f->host_logits;
+}
+
+/* A cap makes equals of logits that differ by little, and the likeliest is the first of those. */
+static const struct forward_best *run_head_capped(struct forward *f)
+{
+    const float *logits = run_head(f);
+    f->backend->ops->synchronize(f->backend);
+    for (uint32_t row = 0; row < f->tail.rows; row++, logits += f->config->vocab_count) {
+        int32_t best = 0;
+        for (int32_t id = 1; (uint32_t)id < f->limits.token_count && !isnan(logits[best]); id++)
+            if (logits[id] > logits[best] || isnan(logits[id]))
+                best = id;
+        f->best[row] = (struct forward_best){.id = best, .logit = logits[best]};
+    }
+    return f->best;
 }
 
 static const struct forward_best *run_head_best(struct forward *f)
@@ -216,6 +239,8 @@ static const struct forward_best *run_head_best(struct forward *f)
                                     .out = f->top};
     if (f->tail.rows == 0)
         return NULL;
+    if (c->logit_cap != 0.0f)
+        return run_head_capped(f);
     if (!device_null(f->weights->output_norm_bias)) {
         ops->layer_norm(f->backend, &(struct layer_norm_args){.x = f->tail.hidden,
                                                               .out = f->normed,

@@ -128,7 +128,7 @@ static void feed_dense(struct forward *f, const struct layer_weights *layer,
 {
     const struct project_output outputs[] = {
         {layer->dense.up, f->up, layer->up_bias},
-        {layer->dense.gate, f->gate, {0}},
+        {layer->dense.gate, f->gate, layer->gate_bias},
     };
     const struct norm norm = {layer->feed_forward_norm, layer->feed_forward_norm_bias};
     forward_products(f, batch->hidden, norm, outputs, layer->dense.gate != NULL ? 2 : 1,

@@ -59,12 +59,24 @@ uint32_t net_widest(const struct net_config *c)
     return widest;
 }
 
+void net_config_start(struct net_config *config, const struct architecture *architecture)
+{
+    config->architecture = architecture;
+    config->qkv_bias = architecture->qkv_bias;
+    config->output_bias = NEED_OPTIONAL;
+    config->feed_bias = architecture->activation == ACTIVATION_GELU ? NEED_REQUIRED : NEED_OPTIONAL;
+    if (net_has(config, TRAIT_SOFT_CAPS)) {
+        config->attention_cap = 50.0f;
+        config->logit_cap = 30.0f;
+    }
+}
+
 void net_config_set_windows(struct net_config *config, uint32_t pattern, uint32_t first)
 {
     for (uint32_t layer = 0; layer < config->layers; layer++) {
         const enum net_window rule = config->architecture->window;
         const bool windowed = rule == WINDOW_EVERY || (rule == WINDOW_UPPER && layer >= first) ||
-                              (rule == WINDOW_PATTERN && (layer + 1) % pattern != 0);
+                              (net_window_pattern(config) != 0 && (layer + 1) % pattern != 0);
         if (windowed)
             config->windowed[layer / 64] |= 1ull << (layer % 64);
     }

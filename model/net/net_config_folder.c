@@ -72,7 +72,8 @@ static enum status read_real_or(const struct source *source, const char *key, do
     if (json_kind(value) != JSON_INT && json_kind(value) != JSON_REAL)
         return not_kind(source, key, "a number");
     const double number = json_number(value);
-    if (!(number > 0.0 && number <= max))
+    /* As a float it may be nothing. */
+    if (!(number > 0.0 && number <= max && (float)number > 0.0f))
         return error_set(source->error, STATUS_INVALID,
                          "%s: '%s' in %s is %g, it must be above 0 and at most %g", source->name,
                          key, source->where, number, max);
@@ -112,7 +113,6 @@ static const struct {
     const char *key;
     bool neutral;
 } switches[] = {
-    {"mlp_bias", false},
     {"scale_attn_by_inverse_layer_idx", false},
     {"scale_attn_weights", true},
     {"add_cross_attention", false},
@@ -126,12 +126,46 @@ static const struct {
     const char *key;
     double neutral;
 } numbers[] = {
-    {"final_logit_softcapping", 0}, {"partial_rotary_factor", 1}, {"logit_scale", 1},
-    {"decoder_sparse_step", 1},     {"embedding_multiplier", 1},  {"residual_multiplier", 1},
-    {"attention_multiplier", 1},    {"logits_scaling", 1},        {"num_nextn_predict_layers", 0},
+    {"partial_rotary_factor", 1},
+    {"rotary_pct", 1},
+    {"logit_scale", 1},
+    {"embedding_multiplier", 1},
+    {"residual_multiplier", 1},
+    {"attention_multiplier", 1},
+    {"logits_scaling", 1},
+    {"routed_scaling_factor", 1},
+    {"n_group", 1},
+    {"topk_group", 1},
+    {"num_nextn_predict_layers", 0},
+    {"first_k_dense_replace", 0},
+    {"n_shared_experts", 0},
+    {"kv_lora_rank", 0},
+    {"attention_chunk_size", 0},
+    {"no_rope_layer_interval", 0},
+};
+/* Numbers and lists that only some architectures have: neutral elsewhere, or refused. */
+static const struct {
+    const char *key;
+    enum net_trait trait;
+    double neutral;
+} layer_keys[] = {
+    {"decoder_sparse_step", TRAIT_DENSE_LAYERS, 1},
+    {"mlp_only_layers", TRAIT_DENSE_LAYERS, 0},
+    {"no_rope_layers", 0, 0},
 };
 
-static enum status refuse_unsupported(const struct source *source)
+static enum status refuse_number(const struct source *source, const char *key, double neutral)
+{
+    const struct json *value = find(source, key);
+    if (value == NULL || (json_kind(value) == JSON_ARRAY && json_count(value) == 0))
+        return STATUS_OK;
+    if (json_kind(value) != JSON_INT && json_kind(value) != JSON_REAL)
+        return refused(source, key, json_kind_name(json_kind(value)));
+    return json_number(value) == neutral ? STATUS_OK
+                                         : refused(source, key, "another number than usual");
+}
+
+static enum status refuse_unsupported(const struct source *source, const struct net_config *config)
 {
     for (size_t i = 0; i < ARRAY_COUNT(switches); i++) {
         bool value = switches[i].neutral;
@@ -139,18 +173,11 @@ static enum status refuse_unsupported(const struct source *source)
         if (value != switches[i].neutral)
             return refused(source, switches[i].key, value ? "true" : "false");
     }
-    for (size_t i = 0; i < ARRAY_COUNT(numbers); i++) {
-        const struct json *value = find(source, numbers[i].key);
-        if (value == NULL)
-            continue;
-        if (json_kind(value) != JSON_INT && json_kind(value) != JSON_REAL)
-            return not_kind(source, numbers[i].key, "a number");
-        if (json_number(value) != numbers[i].neutral)
-            return refused(source, numbers[i].key, "another number than usual");
-    }
-    const struct json *dense = find(source, "mlp_only_layers");
-    if (dense != NULL && (json_kind(dense) != JSON_ARRAY || json_count(dense) != 0))
-        return refused(source, "mlp_only_layers", "not an empty list");
+    for (size_t i = 0; i < ARRAY_COUNT(numbers); i++)
+        TRY(refuse_number(source, numbers[i].key, numbers[i].neutral));
+    for (size_t i = 0; i < ARRAY_COUNT(layer_keys); i++)
+        if (!net_has(config, layer_keys[i].trait))
+            TRY(refuse_number(source, layer_keys[i].key, layer_keys[i].neutral));
     return STATUS_OK;
 }
 
@@ -186,7 +213,7 @@ static enum status read_yarn(const struct source *source, struct rope_config *ro
     TRY(read_bool_or(source, "truncate", &rope->truncate));
     TRY(read_real_or(source, "mscale", 1e6, &scale));
     TRY(read_real_or(source, "mscale_all_dim", 1e6, &scale_all));
-    const float logarithm = 0.1f * logf(rope->factor);
+    const float logarithm = rope->factor > 1.0f ? 0.1f * logf(rope->factor) : 0.0f;
     if (scale != 0.0f && scale_all != 0.0f)
         rope->attention_factor = (scale * logarithm + 1.0f) / (scale_all * logarithm + 1.0f);
     return read_real_or(source, "attention_factor", 1e6, &rope->attention_factor);
@@ -238,6 +265,34 @@ static enum status read_scaling(const struct source *source, const struct net_co
     return STATUS_OK;
 }
 
+/* A key that is not known may change the angles. */
+static enum status check_rope_keys(const struct source *source)
+{
+    static const char *const known[] = {
+        "rope_type",       "type",
+        "rope_theta",      "factor",
+        "low_freq_factor", "high_freq_factor",
+        "beta_fast",       "beta_slow",
+        "mscale",          "mscale_all_dim",
+        "truncate",        "attention_factor",
+        "finetuned",       "original_max_position_embeddings",
+    };
+    void *cursor = NULL;
+    const char *key;
+    const struct json *value;
+    TRY(refuse_number(source, "partial_rotary_factor", 1));
+    while (json_next(source->object, &cursor, &key, &value)) {
+        bool found = json_kind(value) == JSON_NULL || strcmp(key, "partial_rotary_factor") == 0;
+        for (size_t i = 0; i < ARRAY_COUNT(known) && !found; i++)
+            found = strcmp(key, known[i]) == 0;
+        if (!found)
+            return error_set(source->error, STATUS_UNSUPPORTED,
+                             "%s: '%.40s' in %s is a key that Baton does not know", source->name,
+                             key, source->where);
+    }
+    return STATUS_OK;
+}
+
 static enum status read_scaling_object(const struct source *source, const struct json *value,
                                        const char *where, const struct net_config *config,
                                        struct rope_config *rope)
@@ -246,34 +301,70 @@ static enum status read_scaling_object(const struct source *source, const struct
         return error_set(source->error, STATUS_INVALID, "%s: %s in %s is %s, it must be an object",
                          source->name, where, source->where, json_kind_name(json_kind(value)));
     const struct source inner = {value, source->name, where, source->error};
+    TRY(check_rope_keys(&inner));
     return read_scaling(&inner, config, rope);
 }
 
+static bool rope_same(const struct rope_config *a, const struct rope_config *b)
+{
+    return a->base == b->base && a->scaling == b->scaling && a->factor == b->factor &&
+           a->low == b->low && a->high == b->high && a->slow == b->slow && a->fast == b->fast &&
+           a->truncate == b->truncate && a->original_context == b->original_context &&
+           a->attention_factor == b->attention_factor;
+}
+
+/* An object for each type of layer; true where rope_parameters is that. */
+static bool rope_by_type(const struct json *parameters)
+{
+    return parameters != NULL && json_kind(parameters) == JSON_OBJECT &&
+           (json_get(parameters, "full_attention") != NULL ||
+            json_get(parameters, "sliding_attention") != NULL);
+}
+
+static enum status read_rope_by_type(const struct source *source, const struct json *parameters,
+                                     struct net_config *config)
+{
+    static const char *const types[ROPE_COUNT] = {
+        [ROPE_GLOBAL] = "full_attention", [ROPE_LOCAL] = "sliding_attention"};
+    const struct source inner = {parameters, source->name, "rope_parameters", source->error};
+    uint32_t layers[ROPE_COUNT] = {0};
+    for (uint32_t layer = 0; layer < config->layers; layer++)
+        layers[net_windowed(config, layer) ? ROPE_LOCAL : ROPE_GLOBAL]++;
+    for (size_t i = 0; i < ROPE_COUNT; i++) {
+        const struct json *value = find(&inner, types[i]);
+        if (value == NULL && layers[i] != 0)
+            return not_kind(&inner, types[i], "an object");
+        if (value != NULL)
+            TRY(read_scaling_object(&inner, value, types[i], config, &config->rope[i]));
+    }
+    if (json_count(parameters) >
+        (size_t)(find(&inner, types[0]) != NULL) + (size_t)(find(&inner, types[1]) != NULL))
+        return refused(source, "rope_parameters", "of other types of layers, too");
+    if (!net_has(config, TRAIT_LOCAL_ROTATION) && layers[ROPE_GLOBAL] != 0 &&
+        layers[ROPE_LOCAL] != 0 && !rope_same(&config->rope[0], &config->rope[1]))
+        return refused(source, "rope_parameters", "another for each type of layer");
+    if (!net_has(config, TRAIT_LOCAL_ROTATION) && layers[ROPE_GLOBAL] == 0)
+        config->rope[ROPE_GLOBAL] = config->rope[ROPE_LOCAL];
+    return STATUS_OK;
+}
+
+/* After the windows. */
 static enum status read_rope(const struct source *source, struct net_config *config)
 {
     struct rope_config *global = &config->rope[ROPE_GLOBAL], *local = &config->rope[ROPE_LOCAL];
-    config->pairing = ROPE_HALVES;
-    TRY(read_real_or(source, "rope_theta", 1e12, &global->base));
     const struct json *parameters = find(source, "rope_parameters");
     const struct json *scaling = find(source, "rope_scaling");
+    config->pairing = ROPE_HALVES;
+    TRY(read_real_or(source, "rope_theta", 1e12, &global->base));
     *local = *global;
-    if (parameters != NULL && json_kind(parameters) == JSON_OBJECT) {
-        const struct json *full = json_get(parameters, "full_attention");
-        const struct json *sliding = json_get(parameters, "sliding_attention");
-        if (full != NULL || sliding != NULL) {
-            if (full != NULL)
-                TRY(read_scaling_object(source, full, "full_attention", config, global));
-            if (sliding != NULL)
-                TRY(read_scaling_object(source, sliding, "sliding_attention", config, local));
-            return STATUS_OK;
-        }
-    }
+    if (rope_by_type(parameters))
+        return read_rope_by_type(source, parameters, config);
     if (parameters != NULL)
         TRY(read_scaling_object(source, parameters, "rope_parameters", config, global));
     else if (scaling != NULL)
         TRY(read_scaling_object(source, scaling, "rope_scaling", config, global));
     *local = *global;
-    if (config->architecture->window != WINDOW_PATTERN)
+    if (!net_has(config, TRAIT_LOCAL_ROTATION))
         return STATUS_OK;
     /* Layers that see a window turn at a base of their own and are not stretched. */
     local->scaling = SCALING_NONE;
@@ -310,14 +401,22 @@ static enum status read_window(const struct source *source, struct net_config *c
     const struct json *value = find(source, "sliding_window");
     const struct json *types = find(source, "layer_types");
     bool used = rule != WINDOW_UPPER;
-    uint32_t first = config->layers, pattern = 6;
+    uint32_t first = config->layers, pattern = net_window_pattern(config);
     TRY(read_bool_or(source, "use_sliding_window", &used));
+    if (types != NULL)
+        TRY(read_layer_types(source, types, config));
+    if (net_has(config, TRAIT_WINDOW_SAID) && json_get(source->object, "sliding_window") == NULL)
+        return not_kind(source, "sliding_window", "an integer");
     if (value == NULL || !used || rule == WINDOW_NONE ||
-        (json_kind(value) == JSON_INT && json_int(value) == 0))
+        (json_kind(value) == JSON_INT && json_int(value) == 0)) {
+        for (size_t i = 0; i < ARRAY_COUNT(config->windowed); i++)
+            if (config->windowed[i] != 0)
+                return refused(source, "layer_types", "of layers with a window that has no size");
         return STATUS_OK;
+    }
     TRY(read_count(source, "sliding_window", NET_CONTEXT_MAX, &config->window));
     if (types != NULL)
-        return read_layer_types(source, types, config);
+        return STATUS_OK;
     const struct json *upper = find(source, "max_window_layers");
     if (upper != NULL && json_kind(upper) == JSON_INT && json_int(upper) == 0)
         first = 0;
@@ -327,6 +426,34 @@ static enum status read_window(const struct source *source, struct net_config *c
                       NET_LAYERS_MAX, &pattern));
     net_config_set_windows(config, pattern, first);
     return STATUS_OK;
+}
+
+/* Every decoder_sparse_step-th layer has experts, but for those of mlp_only_layers. */
+static enum status read_dense_layers(const struct source *source, struct net_config *config)
+{
+    uint32_t step = 1, dense = 0;
+    const struct json *only = find(source, "mlp_only_layers");
+    if (!net_has(config, TRAIT_DENSE_LAYERS))
+        return STATUS_OK;
+    TRY(read_count_or(source, "decoder_sparse_step", NET_LAYERS_MAX, &step));
+    if (only != NULL && json_kind(only) != JSON_ARRAY)
+        return not_kind(source, "mlp_only_layers", "a list of layers");
+    for (uint32_t layer = 0; layer < config->layers; layer++)
+        if ((layer + 1) % step != 0)
+            config->dense[layer / 64] |= 1ull << (layer % 64);
+    for (size_t i = 0; only != NULL && i < json_count(only); i++) {
+        const struct json *item = json_at(only, i);
+        if (json_kind(item) != JSON_INT || json_int(item) < 0 || json_int(item) >= config->layers)
+            return error_set(source->error, STATUS_INVALID,
+                             "%s: item %zu of 'mlp_only_layers' in %s is no layer of %" PRIu32,
+                             source->name, i, source->where, config->layers);
+        config->dense[json_int(item) / 64] |= 1ull << (json_int(item) % 64);
+    }
+    for (uint32_t layer = 0; layer < config->layers; layer++)
+        dense += !net_expert_layer(config, layer);
+    return dense == 0
+               ? STATUS_OK
+               : read_count(source, "intermediate_size", NET_WIDTH_MAX, &config->feed_forward);
 }
 
 static enum status read_experts(const struct source *source, struct net_config *config)
@@ -349,7 +476,43 @@ static enum status read_experts(const struct source *source, struct net_config *
     if (net_has(config, TRAIT_SHARED_EXPERT))
         TRY(read_count(source, "shared_expert_intermediate_size", NET_WIDTH_MAX,
                        &config->shared_width));
+    TRY(read_dense_layers(source, config));
     return read_bool_or(source, "norm_topk_prob", &config->experts_sum_to_one);
+}
+
+/* *need stays where the key is absent: then biases are taken where they are. */
+static enum status read_need_or(const struct source *source, const char *key,
+                                enum tensor_need *need)
+{
+    bool value = false;
+    if (find(source, key) == NULL)
+        return STATUS_OK;
+    TRY(read_bool_or(source, key, &value));
+    *need = value ? NEED_REQUIRED : NEED_NONE;
+    return STATUS_OK;
+}
+
+static enum status read_biases(const struct source *source, struct net_config *config)
+{
+    if (config->architecture->qkv_bias == NEED_OPTIONAL) {
+        TRY(read_need_or(source, "attention_bias", &config->qkv_bias));
+        TRY(read_need_or(source, "attention_bias", &config->output_bias));
+    } else {
+        TRY(read_need_or(source, "qkv_bias", &config->qkv_bias));
+    }
+    if (config->architecture->activation == ACTIVATION_GELU)
+        return STATUS_OK;
+    config->feed_bias = NEED_NONE;
+    return read_need_or(source, "mlp_bias", &config->feed_bias);
+}
+
+/* null where the row has a cap: none. */
+static enum status read_cap(const struct source *source, const char *key, float *cap)
+{
+    const struct json *value = json_get(source->object, key);
+    if (value != NULL && json_kind(value) == JSON_NULL)
+        *cap = 0.0f;
+    return read_real_or(source, key, 1e6, cap);
 }
 
 static enum status read_heads(const struct source *source, struct net_config *config)
@@ -366,7 +529,11 @@ static enum status read_heads(const struct source *source, struct net_config *co
     TRY(read_real_or(source, "query_pre_attn_scalar", 1e9, &scalar));
     if (scalar != 0.0f)
         config->attention_scale = 1.0f / sqrtf(scalar);
-    return read_real_or(source, "attn_logit_softcapping", 1e6, &config->attention_cap);
+    if (net_has(config, TRAIT_SCORES_SAID) && (config->head_dim == 0 || scalar == 0.0f))
+        return not_kind(source, config->head_dim == 0 ? "head_dim" : "query_pre_attn_scalar",
+                        "a number");
+    TRY(read_cap(source, "attn_logit_softcapping", &config->attention_cap));
+    return read_cap(source, "final_logit_softcapping", &config->logit_cap);
 }
 
 static enum status read_head(const struct source *source, struct net_config *config)
@@ -385,12 +552,13 @@ enum status net_config_read_folder(const struct model_file *file, struct net_con
                                   error};
     const char *type = "";
     TRY(read_text(&source, "model_type", &type));
-    config->architecture = architecture_by_model_type(type);
-    if (config->architecture == NULL) {
+    const struct architecture *architecture = architecture_by_model_type(type);
+    if (architecture == NULL) {
         char name[40];
         snprintf(name, sizeof name, "%.39s", type);
         return architecture_unknown(source.name, name, error);
     }
+    net_config_start(config, architecture);
     TRY(read_count(&source, either(&source, "num_hidden_layers", "n_layer"), NET_LAYERS_MAX,
                    &config->layers));
     TRY(read_count(&source, either(&source, "hidden_size", "n_embd"), NET_WIDTH_MAX,
@@ -403,9 +571,10 @@ enum status net_config_read_folder(const struct model_file *file, struct net_con
                      &config->norm_epsilon));
     TRY(read_heads(&source, config));
     TRY(read_experts(&source, config));
+    TRY(read_biases(&source, config));
     TRY(check_activation(&source, config));
-    TRY(read_rope(&source, config));
     TRY(read_window(&source, config));
-    TRY(refuse_unsupported(&source));
+    TRY(read_rope(&source, config));
+    TRY(refuse_unsupported(&source, config));
     return read_head(&source, config);
 }

@@ -180,14 +180,14 @@ static enum status read_yarn(const struct source *source, const struct net_confi
     TRY(read_real_or(source, "rope.scaling.yarn_beta_slow", 1e6f, &rope->slow));
     TRY(read_real_or(source, "rope.scaling.attn_factor", 1e6f, &extra));
     rope->original_context = (float)original;
-    rope->attention_factor = extra * (0.1f * logf(rope->factor) + 1.0f);
+    rope->attention_factor = extra * rope_yarn_magnitude(rope->factor);
     return STATUS_OK;
 }
 
 static enum status read_rope(const struct source *source, struct net_config *config)
 {
     struct rope_config *global = &config->rope[ROPE_GLOBAL], *local = &config->rope[ROPE_LOCAL];
-    const bool two = config->architecture->window == WINDOW_PATTERN;
+    const bool two = net_has(config, TRAIT_LOCAL_ROTATION);
     config->pairing = config->architecture->pairing;
     TRY(read_count_or(source, "rope.dimension_count", NET_HEAD_DIM_MAX, 0, &config->rotary));
     TRY(read_real_or(source, "rope.freq_base", 1e12f, &global->base));
@@ -210,7 +210,7 @@ static const struct refused_key {
     float neutral;
 } refused_keys[] = {
     {"attention.clamp_kqv", 0.0f},   {"attention.max_alibi_bias", 0.0f},
-    {"attention.causal", 1.0f},      {"final_logit_softcapping", 0.0f},
+    {"attention.scale", 0.0f},       {"attention.causal", 1.0f},
     {"use_parallel_residual", 0.0f}, {"embedding_scale", 1.0f},
     {"residual_scale", 1.0f},        {"logit_scale", 1.0f},
     {"expert_gating_func", 1.0f},    {"expert_weights_scale", 1.0f},
@@ -258,7 +258,7 @@ static enum status refuse_unsupported(const struct source *source)
 static enum status read_window(const struct source *source, uint32_t served_tokens,
                                struct net_config *config)
 {
-    uint32_t pattern = 6;
+    uint32_t pattern = net_window_pattern(config);
     char key[KEY_BYTES];
     double value = 0;
     make_key(source, "attention.sliding_window", key);
@@ -269,7 +269,7 @@ static enum status read_window(const struct source *source, uint32_t served_toke
     if (value == 0)
         return STATUS_OK;
     const enum net_window rule = config->architecture->window;
-    if (rule == WINDOW_EVERY || rule == WINDOW_PATTERN) {
+    if (rule == WINDOW_EVERY || pattern != 0) {
         TRY(read_count(source, "attention.sliding_window", NET_CONTEXT_MAX, &config->window));
         TRY(read_count_or(source, "attention.sliding_window_pattern", NET_LAYERS_MAX, pattern,
                           &pattern));
@@ -311,6 +311,56 @@ static enum status read_experts(const struct source *source, struct net_config *
     return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
+/* A layer without a router is dense, with the feed-forward of models without experts. */
+static enum status read_dense_layers(const struct source *source, const struct model_file *file,
+                                     struct net_config *config)
+{
+    char name[KEY_BYTES];
+    if (config->experts == 0 || !net_has(config, TRAIT_DENSE_LAYERS))
+        return STATUS_OK;
+    for (uint32_t layer = 0; layer < config->layers; layer++) {
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate_inp.weight", layer);
+        if (model_file_tensor_find(file, name, NULL) != NULL)
+            continue;
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".ffn_gate.weight", layer);
+        if (model_file_tensor_find(file, name, NULL) == NULL)
+            continue;
+        config->dense[layer / 64] |= 1ull << (layer % 64);
+        TRY(read_count(source, "feed_forward_length", NET_WIDTH_MAX, &config->feed_forward));
+    }
+    return STATUS_OK;
+}
+
+/* 0: none. */
+static enum status read_cap(const struct source *source, const char *suffix, float *cap)
+{
+    char key[KEY_BYTES];
+    double value = 1.0;
+    const enum status status = read_any(source, make_key(source, suffix, key), &value);
+    if (status == STATUS_OK && value == 0.0) {
+        *cap = 0.0f;
+        return STATUS_OK;
+    }
+    return read_real_or(source, suffix, 1e6f, cap);
+}
+
+float net_config_gguf_scale(const struct net_config *config)
+{
+    /* The largest model of each of two families, alone of so many layers, takes the embedding's
+     * share of a head. */
+    static const struct {
+        enum net_window window;
+        uint32_t layers;
+    } by_share[] = {{WINDOW_BUT_SECOND, 46}, {WINDOW_BUT_SIXTH, 62}};
+    const uint32_t head =
+        config->head_dim != 0 ? config->head_dim : config->embedding / config->heads;
+    for (size_t i = 0; i < ARRAY_COUNT(by_share); i++)
+        if (config->architecture->window == by_share[i].window &&
+            config->layers == by_share[i].layers)
+            return 1.0f / sqrtf((float)config->embedding / (float)config->heads);
+    return 1.0f / sqrtf((float)head);
+}
+
 static enum status find_architecture(struct source *source, const struct architecture **out)
 {
     struct gguf_string value;
@@ -330,25 +380,25 @@ enum status net_config_read_gguf(const struct model_file *file, uint32_t served_
 {
     struct source source = {
         .file = model_file_gguf(file), .name = model_file_name(file), .error = error};
-    TRY(find_architecture(&source, &config->architecture));
+    const struct architecture *architecture = NULL;
+    TRY(find_architecture(&source, &architecture));
+    net_config_start(config, architecture);
     TRY(read_count(&source, "block_count", NET_LAYERS_MAX, &config->layers));
     TRY(read_count(&source, "embedding_length", NET_WIDTH_MAX, &config->embedding));
     TRY(read_count(&source, "context_length", NET_CONTEXT_MAX, &config->context_tokens));
     TRY(read_experts(&source, config));
+    TRY(read_dense_layers(&source, file, config));
     TRY(read_heads(&source, config));
     TRY(read_rope(&source, config));
     TRY(read_real(&source,
                   config->architecture->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                                          : "attention.layer_norm_epsilon",
                   1.0f, &config->norm_epsilon));
-    TRY(read_real_or(&source, "attn_logit_softcapping", 1e6f, &config->attention_cap));
+    TRY(read_cap(&source, "attn_logit_softcapping", &config->attention_cap));
+    TRY(read_cap(&source, "final_logit_softcapping", &config->logit_cap));
     TRY(refuse_unsupported(&source));
     TRY(read_window(&source, served_tokens, config));
-    /* Files of Gemma 3 do not say how scores are scaled; the one of 27 billion weights, which alone
-     * has 62 layers, does it by the embedding's share of a head. */
-    if (config->architecture->window == WINDOW_PATTERN && config->layers == 62)
-        config->attention_scale = 1.0f / sqrtf((float)config->embedding / (float)config->heads);
-
+    config->attention_scale = net_config_gguf_scale(config);
     const struct tensor_view *embedding = model_file_tensor_find(file, "token_embd.weight", NULL);
     if (embedding == NULL)
         return error_set(error, STATUS_NOT_FOUND, "%s has no tensor 'token_embd.weight'",

@@ -11,7 +11,7 @@
 #include "kernels/backend.h"
 #include "model/format/model_file.h"
 
-enum tensor_need { NEED_REQUIRED, NEED_OPTIONAL };
+enum tensor_need { NEED_REQUIRED, NEED_OPTIONAL, NEED_NONE };
 enum net_norm { NORM_RMS, NORM_LAYER };
 enum net_activation {
     GATE_SILU,       /* silu(gate(x)) * up(x) */
@@ -21,9 +21,11 @@ enum net_activation {
 enum net_names { NAMES_COMMON, NAMES_MIXTRAL, NAMES_GEMMA, NAMES_GPT2 };
 enum net_window {
     WINDOW_NONE,
-    WINDOW_EVERY,   /* every layer */
-    WINDOW_UPPER,   /* where use_sliding_window says so, layers from max_window_layers on */
-    WINDOW_PATTERN, /* all but every so many-th, which sees everything */
+    WINDOW_EVERY, /* every layer */
+    WINDOW_UPPER, /* where use_sliding_window says so, layers from max_window_layers on */
+    /* All but every so many-th, which sees everything; so many where the file says nothing else. */
+    WINDOW_BUT_SECOND,
+    WINDOW_BUT_SIXTH,
 };
 enum net_head {
     HEAD_EITHER, /* its own where the file has one, else the embedding's */
@@ -41,6 +43,11 @@ enum net_trait {
     TRAIT_EXPERTS = 1 << 7,         /* may have experts */
     TRAIT_SHARED_EXPERT = 1 << 8,   /* and one that all rows go to, behind a gate */
     TRAIT_EXPERTS_SUM_TO_ONE = 1 << 9, /* norm_topk_prob where the file does not say */
+    TRAIT_DENSE_LAYERS = 1 << 10,      /* of a model with experts, where the file says so */
+    TRAIT_LOCAL_ROTATION = 1 << 11,    /* layers with a window turn at a base of their own */
+    TRAIT_SOFT_CAPS = 1 << 12,         /* of scores and logits, at 50 and 30 if nothing is said */
+    TRAIT_WINDOW_SAID = 1 << 13,       /* config.json must say sliding_window, or null */
+    TRAIT_SCORES_SAID = 1 << 14,       /* and how scores are scaled, and a head's size */
 };
 
 struct architecture {
@@ -91,9 +98,11 @@ struct net_config {
     uint32_t context_tokens;                 /* the model's own */
     float norm_epsilon;
     float attention_scale; /* 1 / sqrt(D) as a rule */
-    float attention_cap;   /* 0: none */
+    float attention_cap;   /* of scores; 0: none */
+    float logit_cap;       /* 0: none */
     float embedding_scale; /* 1: none */
     enum net_head head;
+    enum tensor_need qkv_bias, output_bias, feed_bias; /* of layers without experts */
 
     enum rope_pairing pairing;
     uint32_t rotary;                        /* leading dims of a head that turn, even; 0: none */
@@ -103,6 +112,7 @@ struct net_config {
 
     uint32_t experts, experts_used;      /* 0: dense */
     uint32_t expert_width, shared_width; /* feed-forward of an expert; shared_width 0: none */
+    uint64_t dense[NET_LAYERS_MAX / 64]; /* a bit a layer: it has none of the experts */
     bool experts_sum_to_one;
 };
 
@@ -126,6 +136,18 @@ static inline bool net_windowed(const struct net_config *config, uint32_t layer)
     return config->window != 0 && (config->windowed[layer / 64] >> (layer % 64) & 1) != 0;
 }
 
+static inline bool net_expert_layer(const struct net_config *config, uint32_t layer)
+{
+    return config->experts != 0 && (config->dense[layer / 64] >> (layer % 64) & 1) == 0;
+}
+
+/* Every so many-th layer sees everything by the row's rule; 0: that is not its rule. */
+static inline uint32_t net_window_pattern(const struct net_config *config)
+{
+    const enum net_window rule = config->architecture->window;
+    return rule == WINDOW_BUT_SECOND ? 2 : rule == WINDOW_BUT_SIXTH ? 6 : 0;
+}
+
 /* The widest row that a product gives or takes. */
 uint32_t net_widest(const struct net_config *config);
 
@@ -146,12 +168,18 @@ enum status net_config_read_gguf(const struct model_file *file, uint32_t served_
                                  struct net_config *config, struct error *error);
 enum status net_config_read_folder(const struct model_file *file, struct net_config *config,
                                    struct error *error);
-/* Layers that the row's rule gives a window, where the file does not say; pattern: of
- * WINDOW_PATTERN, first: of WINDOW_UPPER. */
+/* Begins a configuration with what its row says. */
+void net_config_start(struct net_config *config, const struct architecture *architecture);
+/* Layers that the row's rule gives a window, where the file does not say; pattern: every so
+ * many-th has none, first: of WINDOW_UPPER. */
 void net_config_set_windows(struct net_config *config, uint32_t pattern, uint32_t first);
+/* What scores are multiplied by where the file is a GGUF file, which does not say. */
+float net_config_gguf_scale(const struct net_config *config);
 /* Bounds that hold wherever the values came from. */
 enum status net_config_check(const char *name, struct net_config *config, struct error *error);
 
+/* YaRN's factor of sine and cosine where nothing else is said. */
+float rope_yarn_magnitude(float factor);
 /* Inverse frequencies of `rotary / 2` pairs after scaling, and the factor of sine and cosine. */
 void rope_frequencies(const struct rope_config *rope, uint32_t rotary, float *out,
                       float *magnitude_out);

@@ -47,6 +47,11 @@ static void scale_yarn(const struct rope_config *rope, uint32_t rotary, float *o
     }
 }
 
+float rope_yarn_magnitude(float factor)
+{
+    return factor <= 1.0f ? 1.0f : (float)(0.1 * log((double)factor) + 1.0);
+}
+
 void rope_frequencies(const struct rope_config *rope, uint32_t rotary, float *out,
                       float *magnitude_out)
 {
@@ -63,7 +68,6 @@ void rope_frequencies(const struct rope_config *rope, uint32_t rotary, float *ou
     if (rope->scaling != SCALING_YARN)
         return;
     scale_yarn(rope, rotary, out);
-    *magnitude_out = rope->attention_factor != 0.0f
-                         ? rope->attention_factor
-                         : (float)(0.1 * log((double)rope->factor) + 1.0);
+    *magnitude_out =
+        rope->attention_factor != 0.0f ? rope->attention_factor : rope_yarn_magnitude(rope->factor);
 }

@@ -35,7 +35,7 @@ static const struct tensor_row rows[] = {
     ROW("output.weight", MODEL(own_head), VOCAB, EMBEDDING, IF_OWN_HEAD),
     GAIN("output_norm.weight", MODEL(output_norm), EMBEDDING, ALWAYS),
     VEC("output_norm.bias", MODEL(output_norm_bias), EMBEDDING, IF_LAYER_NORM),
-    HOST("rope_freqs.weight", MODEL(rope_factors), ROTARY_HALF, IF_ROTATED),
+    HOST("rope_freqs.weight", MODEL(rope_factors), ROTARY_HALF, IF_ONE_ROTATION),
 
     GAIN("attn_norm.weight", LAYER(attention_norm), EMBEDDING, ALWAYS),
     VEC("attn_norm.bias", LAYER(attention_norm_bias), EMBEDDING, IF_LAYER_NORM),
@@ -54,7 +54,7 @@ static const struct tensor_row rows[] = {
     GAIN("attn_q_norm.weight", LAYER(query_norm), HEAD_DIM, IF_QK_NORM),
     GAIN("attn_k_norm.weight", LAYER(key_norm), HEAD_DIM, IF_QK_NORM),
     ROW("attn_output.weight", LAYER(output), EMBEDDING, QUERY, ALWAYS),
-    VEC("attn_output.bias", LAYER(output_bias), EMBEDDING, IF_THERE),
+    VEC("attn_output.bias", LAYER(output_bias), EMBEDDING, IF_OUTPUT_BIAS),
     GAIN("post_attention_norm.weight", LAYER(attention_post_norm), EMBEDDING, IF_POST_NORMS),
 
     GAIN("ffn_norm.weight", LAYER(feed_forward_norm), EMBEDDING, ALWAYS),
@@ -62,8 +62,9 @@ static const struct tensor_row rows[] = {
     ROW("ffn_gate.weight", LAYER(dense.gate), FEED_FORWARD, EMBEDDING, IF_DENSE_GATED),
     ROW("ffn_up.weight", LAYER(dense.up), FEED_FORWARD, EMBEDDING, IF_DENSE),
     ROW("ffn_down.weight", LAYER(dense.down), EMBEDDING, FEED_FORWARD, IF_DENSE),
-    VEC("ffn_up.bias", LAYER(up_bias), FEED_FORWARD, IF_UNGATED),
-    VEC("ffn_down.bias", LAYER(down_bias), EMBEDDING, IF_UNGATED),
+    VEC("ffn_gate.bias", LAYER(gate_bias), FEED_FORWARD, IF_GATE_BIAS),
+    VEC("ffn_up.bias", LAYER(up_bias), FEED_FORWARD, IF_FEED_BIAS),
+    VEC("ffn_down.bias", LAYER(down_bias), EMBEDDING, IF_FEED_BIAS),
     GAIN("post_ffw_norm.weight", LAYER(feed_forward_post_norm), EMBEDDING, IF_POST_NORMS),
 
     ROW("ffn_gate_inp.weight", LAYER(router), EXPERTS, EMBEDDING, IF_EXPERTS),
@@ -100,6 +101,9 @@ static const struct {
     {NAMES_COMMON, "ffn_gate.weight", "model.layers.%l.mlp.gate_proj.weight"},
     {NAMES_COMMON, "ffn_up.weight", "model.layers.%l.mlp.up_proj.weight"},
     {NAMES_COMMON, "ffn_down.weight", "model.layers.%l.mlp.down_proj.weight"},
+    {NAMES_COMMON, "ffn_gate.bias", "model.layers.%l.mlp.gate_proj.bias"},
+    {NAMES_COMMON, "ffn_up.bias", "model.layers.%l.mlp.up_proj.bias"},
+    {NAMES_COMMON, "ffn_down.bias", "model.layers.%l.mlp.down_proj.bias"},
     {NAMES_COMMON, "ffn_gate_inp.weight", "model.layers.%l.mlp.gate.weight"},
     {NAMES_COMMON, "ffn_gate_exps.weight", "model.layers.%l.mlp.experts.%e.gate_proj.weight"},
     {NAMES_COMMON, "ffn_up_exps.weight", "model.layers.%l.mlp.experts.%e.up_proj.weight"},
@@ -119,6 +123,7 @@ static const struct {
     {NAMES_GEMMA, "post_ffw_norm.weight", "model.layers.%l.post_feedforward_layernorm.weight"},
     {NAMES_GPT2, "token_embd.weight", "transformer.wte.weight"},
     {NAMES_GPT2, "position_embd.weight", "transformer.wpe.weight"},
+    {NAMES_GPT2, "output.weight", "lm_head.weight"},
     {NAMES_GPT2, "output_norm.weight", "transformer.ln_f.weight"},
     {NAMES_GPT2, "output_norm.bias", "transformer.ln_f.bias"},
     {NAMES_GPT2, "attn_norm.weight", "transformer.h.%l.ln_1.weight"},
@@ -147,21 +152,32 @@ static enum tensor_presence required_if(bool condition)
     return condition ? TENSOR_REQUIRED : TENSOR_ABSENT;
 }
 
-enum tensor_presence tensor_presence(const struct net_config *config, const struct tensor_row *row)
+static enum tensor_presence needed_if(bool condition, enum tensor_need need)
+{
+    return !condition || need == NEED_NONE ? TENSOR_ABSENT
+           : need == NEED_REQUIRED         ? TENSOR_REQUIRED
+                                           : TENSOR_OPTIONAL;
+}
+
+enum tensor_presence tensor_presence(const struct net_config *config, const struct tensor_row *row,
+                                     uint32_t layer)
 {
     const struct architecture *a = config->architecture;
-    const bool experts = config->experts != 0, gated = a->activation != ACTIVATION_GELU;
+    const bool experts = net_expert_layer(config, layer);
+    const bool gated = a->activation != ACTIVATION_GELU;
     switch (row->when) {
     case ALWAYS:
         return TENSOR_REQUIRED;
-    case IF_THERE:
-        return TENSOR_OPTIONAL;
+    case IF_OUTPUT_BIAS:
+        return needed_if(true, config->output_bias);
     case IF_OWN_HEAD:
         return config->head == HEAD_OWN    ? TENSOR_REQUIRED
                : config->head == HEAD_TIED ? TENSOR_ABSENT
                                            : TENSOR_OPTIONAL;
-    case IF_ROTATED:
-        return config->rotary != 0 ? TENSOR_OPTIONAL : TENSOR_ABSENT;
+    case IF_ONE_ROTATION:
+        /* Factors of one rotation would be wrong for the other. */
+        return needed_if(config->rotary != 0 && !net_has(config, TRAIT_LOCAL_ROTATION),
+                         NEED_OPTIONAL);
     case IF_POSITIONS:
         return required_if(net_has(config, TRAIT_POSITIONS));
     case IF_LAYER_NORM:
@@ -171,9 +187,7 @@ enum tensor_presence tensor_presence(const struct net_config *config, const stru
     case IF_FUSED_QKV:
         return required_if(net_has(config, TRAIT_FUSED_QKV));
     case IF_QKV_BIAS:
-        return net_has(config, TRAIT_FUSED_QKV) ? TENSOR_ABSENT
-               : a->qkv_bias == NEED_REQUIRED   ? TENSOR_REQUIRED
-                                                : TENSOR_OPTIONAL;
+        return needed_if(!net_has(config, TRAIT_FUSED_QKV), config->qkv_bias);
     case IF_QK_NORM:
         return required_if(net_has(config, TRAIT_QK_NORM));
     case IF_POST_NORMS:
@@ -182,8 +196,10 @@ enum tensor_presence tensor_presence(const struct net_config *config, const stru
         return required_if(!experts);
     case IF_DENSE_GATED:
         return required_if(!experts && gated);
-    case IF_UNGATED:
-        return required_if(!gated);
+    case IF_FEED_BIAS:
+        return needed_if(!experts, config->feed_bias);
+    case IF_GATE_BIAS:
+        return needed_if(!experts && gated, config->feed_bias);
     case IF_EXPERTS:
         return required_if(experts);
     case IF_SHARED:

@@ -27,9 +27,9 @@ enum tensor_dimension {
 };
 enum tensor_when {
     ALWAYS,
-    IF_THERE,
+    IF_OUTPUT_BIAS,
     IF_OWN_HEAD,
-    IF_ROTATED, /* and there */
+    IF_ONE_ROTATION, /* and there */
     IF_POSITIONS,
     IF_LAYER_NORM,
     IF_SPLIT_QKV,
@@ -39,7 +39,8 @@ enum tensor_when {
     IF_POST_NORMS,
     IF_DENSE,
     IF_DENSE_GATED,
-    IF_UNGATED,
+    IF_FEED_BIAS,
+    IF_GATE_BIAS,
     IF_EXPERTS,
     IF_SHARED,
 };
@@ -65,7 +66,9 @@ struct tensor_row {
 enum tensor_presence { TENSOR_ABSENT, TENSOR_OPTIONAL, TENSOR_REQUIRED };
 
 const struct tensor_row *tensor_rows(size_t *count_out);
-enum tensor_presence tensor_presence(const struct net_config *config, const struct tensor_row *row);
+/* layer: of a tensor of a layer or an expert. */
+enum tensor_presence tensor_presence(const struct net_config *config, const struct tensor_row *row,
+                                     uint32_t layer);
 uint32_t tensor_dimension_value(const struct net_config *config, enum tensor_dimension dimension);
 
 /* The tensor's name in a GGUF file. Experts of a layer are one tensor there. */

@@ -176,7 +176,7 @@ static enum status settle_place(struct tensor_walk *walk, struct tensor_place *p
     place_shape(walk, place, expected);
     *present_out = tensor != NULL;
     if (tensor == NULL)
-        return tensor_presence(c, place->row) == TENSOR_OPTIONAL
+        return tensor_presence(c, place->row, place->layer) == TENSOR_OPTIONAL
                    ? STATUS_OK
                    : wrong_shape(walk, place, NULL, expected, error);
     const uint64_t *d = tensor->dimensions;
@@ -235,10 +235,11 @@ enum status tensor_walk_each(struct tensor_walk *walk, tensor_visit *visit, void
     const struct tensor_row *rows = tensor_rows(&count);
     for (uint32_t pass = 0; pass <= walk->config->layers; pass++) {
         for (size_t i = 0; i < count; i++) {
+            const uint32_t layer = pass == 0 ? 0 : pass - 1;
             if ((rows[i].owner != OF_MODEL) != (pass > 0) ||
-                tensor_presence(walk->config, &rows[i]) == TENSOR_ABSENT)
+                tensor_presence(walk->config, &rows[i], layer) == TENSOR_ABSENT)
                 continue;
-            TRY(visit_row(walk, &rows[i], pass == 0 ? 0 : pass - 1, visit, arg, error));
+            TRY(visit_row(walk, &rows[i], layer, visit, arg, error));
         }
     }
     return STATUS_OK;

@@ -121,7 +121,9 @@ static bool allocate_layers(struct weights *weights, const struct net_config *co
         return false;
     weights->layer_count = config->layers;
     weights->expert_count = config->experts;
-    for (uint32_t i = 0; config->experts != 0 && i < config->layers; i++) {
+    for (uint32_t i = 0; i < config->layers; i++) {
+        if (!net_expert_layer(config, i))
+            continue;
         weights->layers[i].experts = calloc(config->experts, sizeof(struct expert_weights));
         if (weights->layers[i].experts == NULL)
             return false;

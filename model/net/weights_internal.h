@@ -28,10 +28,10 @@ struct layer_weights {
     device_ptr attention_post_norm;                       /* [E] */
     device_ptr feed_forward_norm, feed_forward_norm_bias; /* [E] */
     struct expert_weights dense;                          /* gate: where the activation has one */
-    device_ptr up_bias, down_bias;                        /* [F], [E] */
+    device_ptr gate_bias, up_bias, down_bias;             /* [F], [F], [E] */
     device_ptr feed_forward_post_norm;                    /* [E] */
     struct weight *router;                                /* [X][E] */
-    struct expert_weights *experts;                       /* [X] */
+    struct expert_weights *experts;                       /* [X], NULL: a dense layer */
     struct weight *shared_router;                         /* [1][E] */
     struct expert_weights shared;                         /* of width S */
 };

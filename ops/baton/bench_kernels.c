@@ -58,11 +58,12 @@ struct operation {
 };
 
 static const struct operation operations[] = {
-    {"matmul", bench_matmul}, {"embed", bench_embed},           {"quantize", bench_quantize},
-    {"round", bench_round},   {"rms_norm", bench_rms_norm},     {"rope", bench_rope},
-    {"swiglu", bench_swiglu}, {"kv_write", bench_kv_write},     {"attention", bench_attention},
-    {"top", bench_top},       {"layer_norm", bench_layer_norm}, {"gelu", bench_gelu},
-    {"scale", bench_scale},   {"rows_add", bench_rows_add},     {"route", bench_route},
+    {"matmul", bench_matmul},     {"embed", bench_embed},           {"quantize", bench_quantize},
+    {"round", bench_round},       {"rms_norm", bench_rms_norm},     {"rope", bench_rope},
+    {"swiglu", bench_swiglu},     {"kv_write", bench_kv_write},     {"attention", bench_attention},
+    {"top", bench_top},           {"layer_norm", bench_layer_norm}, {"gelu", bench_gelu},
+    {"soft_cap", bench_soft_cap}, {"scale", bench_scale},           {"rows_add", bench_rows_add},
+    {"route", bench_route},
 };
 
 static const struct operation *operation_find(const char *name)

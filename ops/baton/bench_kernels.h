@@ -72,6 +72,7 @@ bool bench_swiglu(struct kernel_bench *bench);
 bool bench_layer_norm(struct kernel_bench *bench);
 bool bench_gelu(struct kernel_bench *bench);
 bool bench_scale(struct kernel_bench *bench);
+bool bench_soft_cap(struct kernel_bench *bench);
 bool bench_rows_add(struct kernel_bench *bench);
 bool bench_route(struct kernel_bench *bench);
 bool bench_top(struct kernel_bench *bench);

@@ -14,6 +14,7 @@ enum {
     SWIGLU_OPERATIONS = 20, /* most of it the exponential's polynomial */
     LAYER_NORM_OPERATIONS = 8,
     GELU_OPERATIONS = 24, /* as of swiglu, and the cube */
+    SOFT_CAP_OPERATIONS = 20,
     ROWS_ADD_OPERATIONS = 2,
     ROUTE_OPERATIONS = 16,
 };
@@ -165,6 +166,21 @@ bool bench_scale(struct kernel_bench *bench)
 {
     struct rows_call call = rows_call(bench, bench->shape->embedding);
     rows_figures(bench, &call, "hidden", 1, 2 * sizeof(float), scale_run);
+    return true;
+}
+
+static void soft_cap_run(void *arg, uint64_t turn)
+{
+    const struct rows_call *call = arg;
+    struct backend *backend = call->bench->backend;
+    backend->ops->soft_cap(backend, call->a, 30.0f, call->rows, call->width);
+    backend->ops->synchronize(backend);
+}
+
+bool bench_soft_cap(struct kernel_bench *bench)
+{
+    struct rows_call call = rows_call(bench, bench->shape->embedding);
+    rows_figures(bench, &call, "hidden", SOFT_CAP_OPERATIONS, 2 * sizeof(float), soft_cap_run);
     return true;
 }
 

@@ -244,3 +244,29 @@ void check_scale(struct check *check)
         guards_release();
     }
 }
+
+/* Against libm's tanh, which tanh_approx.h is within 3e-7 of. */
+void check_soft_cap(struct check *check)
+{
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        const enum flavour flavour = (enum flavour)(round % FLAVOUR_COUNT);
+        const uint32_t count = check_pick(check, 1, 200);
+        const float cap = 0.5f + (float)random_unit(&check->random) * 50;
+        check_case(check, "count=%u cap=%g %s", count, (double)cap, flavour_name(flavour));
+        float *x = guard_allocate(count * sizeof(float));
+        float *before = guard_allocate(count * sizeof(float));
+        fill_floats(check, flavour, x, count);
+        memcpy(before, x, count * sizeof *x);
+        ((soft_cap_kernel *)check->function)(
+            &(struct soft_cap_task){.x = x, .cap = cap, .count = count});
+        for (uint32_t i = 0; i < count; i++) {
+            const double wanted = (double)cap * tanh((double)before[i] / (double)cap);
+            if (isnan(wanted) != isnan(x[i]) ||
+                fabs((double)x[i] - wanted) > 1e-6 * fabs(wanted) + 1e-30)
+                check_fail(check, "x[%u] %g becomes %g instead of %g", i, (double)before[i],
+                           (double)x[i], wanted);
+        }
+        guards_check(check);
+        guards_release();
+    }
+}

@@ -28,7 +28,7 @@ static checker *checker_for(const char *operation)
         {"attention", check_attention},   {"top", check_top},
         {"layer_norm", check_layer_norm}, {"gelu", check_gelu},
         {"route", check_route},           {"rows_add", check_rows_add},
-        {"scale", check_scale},
+        {"scale", check_scale},           {"soft_cap", check_soft_cap},
     };
     for (size_t i = 0; i < ARRAY_COUNT(checkers); i++)
         if (strcmp(checkers[i].operation, operation) == 0)

@@ -75,6 +75,7 @@ void check_gelu(struct check *check);
 void check_route(struct check *check);
 void check_rows_add(struct check *check);
 void check_scale(struct check *check);
+void check_soft_cap(struct check *check);
 
 /* A canonical random weight and its panels. Released with guards_release. */
 struct packed_weight {

@@ -172,7 +172,7 @@ Test(net_open, an_unknown_architecture_lists_those_that_are_known)
     expect_refused(
         &bytes, STATUS_UNSUPPORTED,
         ": architecture 'mamba' is not one Baton knows (llama, mistral, mixtral, qwen2, qwen2moe, "
-        "qwen3, qwen3moe, gemma3, gpt2)");
+        "qwen3, qwen3moe, gemma2, gemma3, gpt2)");
 }
 
 Test(net_open, a_tensor_is_missing_unknown_or_of_another_shape)

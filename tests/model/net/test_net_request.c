@@ -19,7 +19,9 @@
 #include "kernels/kernels.h"
 #include "kernels/matmul_epilogue.h"
 #include "model/model.h"
+#include "tests/model/format/model_folder.h"
 #include "tests/model/net/tiny_model.h"
+#include "tests/model/net/variant_folder.h"
 
 /* The request ends with a page, beyond the first segment of attention. */
 enum { PROMPT = 535, TOTAL = 576, PAGE_TOKENS = 64, PAGES = TOTAL / PAGE_TOKENS };
@@ -69,7 +71,9 @@ void __wrap_kernels_init(struct kernel_table *table, enum kernel_isa isa)
 /* ---- ways to compute a request ---- */
 
 struct flavour {
-    char arch[16], type[8]; /* arch "real": the real model; type "folder": arch is a folder of it */
+    /* arch "real": the real model; type "folder", "variant": arch is a folder of reference data, a
+     * case of variant_folder.h */
+    char arch[16], type[8];
     enum kv_dtype kv_dtype;
     enum activation_mode activations;
 };
@@ -227,7 +231,7 @@ static void digest_pages(const struct request *request)
 
 static bool flavour_is_folder(const struct flavour *flavour)
 {
-    return strcmp(flavour->type, "folder") == 0;
+    return strcmp(flavour->type, "folder") == 0 || strcmp(flavour->type, "variant") == 0;
 }
 
 static struct model *flavour_open(const struct flavour *flavour, struct model_options options)
@@ -235,7 +239,10 @@ static struct model *flavour_open(const struct flavour *flavour, struct model_op
     struct model *model = NULL;
     struct error error = {0};
     char path[512];
-    if (flavour_is_folder(flavour)) {
+    const bool variant = strcmp(flavour->type, "variant") == 0;
+    if (variant) {
+        options.path = variant_write(flavour->arch);
+    } else if (flavour_is_folder(flavour)) {
         snprintf(path, sizeof path, "%s/golden/tiny/%s", shared_folder(), flavour->arch);
         options.path = path;
     } else if (strcmp(flavour->arch, "real") != 0) {
@@ -244,6 +251,8 @@ static struct model *flavour_open(const struct flavour *flavour, struct model_op
         options.path = real_model_path();
     }
     cr_assert_eq(model_open(&options, &model, &error), STATUS_OK, "%s", error.text);
+    if (variant)
+        model_folder_remove(); /* what is mapped stays */
     return model;
 }
 
@@ -359,6 +368,9 @@ ParameterizedTestParameters(net_request, every_architecture_has_the_same_bits_in
         {"mixtral", "folder", KV_BF16, ACTIVATION_NATIVE},
         {"qwen2-moe", "folder", KV_BF16, ACTIVATION_NATIVE},
         {"qwen3-moe", "folder", KV_F32, ACTIVATION_F32},
+        {"qwen3-moe-only", "variant", KV_BF16, ACTIVATION_NATIVE},
+        {"llama-biases", "variant", KV_BF16, ACTIVATION_NATIVE},
+        {"gemma2", "variant", KV_BF16, ACTIVATION_NATIVE},
     };
     return cr_make_param_array(struct flavour, flavours, ARRAY_COUNT(flavours));
 }
@@ -369,7 +381,7 @@ ParameterizedTest(struct flavour *flavour, net_request,
     char words[WORDS_BYTES] = "";
     char path[512];
     snprintf(path, sizeof path, "%s/golden/tiny/%s/config.json", shared_folder(), flavour->arch);
-    if (access(path, R_OK) != 0)
+    if (strcmp(flavour->type, "folder") == 0 && access(path, R_OK) != 0)
         cr_skip_test("no reference data in %s", path);
     cr_assert(request_is_exact(flavour, words), "%s: %s", flavour->arch, words);
 }
