@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-enum { CHUNK_DIGITS_MAX = 8, LENGTH_DIGITS_MAX = 15 };
+enum { CHUNK_DIGITS_MAX = 8, LENGTH_DIGITS_MAX = 15, PORT_DIGITS_MAX = 5, PORT_MAX = 65535 };
 
 static void go(struct http_guard *guard, enum http_guard_state state)
 {
@@ -13,20 +13,31 @@ static void go(struct http_guard *guard, enum http_guard_state state)
     guard->line_bytes = 0;
     guard->word_bytes = 0;
     guard->digits = 0;
-    guard->target = false;
+}
+
+static void refuse(struct http_guard *guard, int status, const char *code, const char *reason)
+{
+    guard->state = GUARD_BAD;
+    guard->status = status;
+    guard->code = code;
+    guard->reason = reason;
 }
 
 static void bad(struct http_guard *guard, const char *reason)
 {
-    guard->state = GUARD_BAD;
-    guard->reason = reason;
+    refuse(guard, 400, "bad_request", reason);
+}
+
+static void keep(struct http_guard *guard, char c)
+{
+    if (guard->word_bytes < GUARD_WORD_BYTES)
+        guard->word[guard->word_bytes] = c;
+    guard->word_bytes++;
 }
 
 static void add_to_word(struct http_guard *guard, char c)
 {
-    if (guard->word_bytes < GUARD_WORD_BYTES)
-        guard->word[guard->word_bytes] = (char)tolower((unsigned char)c);
-    guard->word_bytes++;
+    keep(guard, (char)tolower((unsigned char)c));
 }
 
 static bool word_is(const struct http_guard *guard, const char *text)
@@ -44,8 +55,30 @@ static void begin_request(struct http_guard *guard)
 {
     guard->requests++;
     guard->may_have_body = guard->has_length = guard->chunked = guard->has_host = false;
-    guard->left = 0;
+    guard->left = guard->head_bytes = guard->body_bytes = 0;
+    guard->part = GUARD_METHOD;
+    guard->line_ends = false;
     go(guard, GUARD_START_LINE);
+}
+
+/* bytes more of a body are announced; false when it would be too large. */
+static bool take_body(struct http_guard *guard, uint64_t bytes)
+{
+    guard->body_bytes += bytes; /* of bounded digits: no overflow before the limit is met */
+    if (!guard->limits || guard->body_bytes <= guard->limits->body_bytes)
+        return true;
+    refuse(guard, 413, "body_too_large", "The request body is larger than the limit of");
+    guard->limit = guard->limits->body_bytes;
+    return false;
+}
+
+static void count_head(struct http_guard *guard)
+{
+    guard->head_bytes++;
+    if (!guard->limits || guard->head_bytes <= guard->limits->head_bytes)
+        return;
+    refuse(guard, 431, "headers_too_large", "The request's head is larger than the limit of");
+    guard->limit = guard->limits->head_bytes;
 }
 
 /* The blank line behind the headers. */
@@ -57,23 +90,106 @@ static void end_head(struct http_guard *guard)
         bad(guard, "A request with this method must not have a body.");
     else if (guard->chunked)
         go(guard, GUARD_CHUNK_SIZE);
-    else if (guard->left > 0)
+    else if (guard->left > 0 && take_body(guard, guard->left))
         go(guard, GUARD_BODY);
-    else
+    else if (guard->left == 0)
         end_request(guard);
+}
+
+static void end_method(struct http_guard *guard)
+{
+    static const char *const methods[] = {"GET",  "HEAD", "DELETE", "OPTIONS",
+                                          "POST", "PUT",  "PATCH"};
+    enum { FIRST_WITH_BODY = 4 }; /* evhttp reads one for these only */
+    for (size_t i = 0; i < ARRAY_COUNT(methods); i++) {
+        if (word_is(guard, methods[i])) {
+            guard->may_have_body = i >= FIRST_WITH_BODY;
+            guard->part = GUARD_TARGET;
+            guard->word_bytes = 0;
+            return;
+        }
+    }
+    refuse(guard, 501, "unknown_method", "The method of the request is not known.");
+}
+
+/* "/path", "*" or "http://host:port/path". */
+static void read_target(struct http_guard *guard, char c)
+{
+    keep(guard, c);
+    if (guard->word_bytes == 1 && (c == '/' || c == '*'))
+        guard->part = GUARD_PATH;
+    else if (word_is(guard, "http://") || word_is(guard, "https://"))
+        guard->part = GUARD_AUTHORITY;
+    else if (guard->word_bytes > strlen("https://"))
+        bad(guard, "The target of the request is no path.");
+}
+
+static void read_authority(struct http_guard *guard, char c)
+{
+    const bool port = guard->part == GUARD_PORT;
+    if (c == '/') {
+        guard->part = GUARD_PATH;
+        guard->word_bytes = 2; /* what stands in a word of its own began with another byte */
+    } else if (port && isdigit((unsigned char)c) && guard->digits < PORT_DIGITS_MAX) {
+        guard->digits++;
+        guard->left = guard->left * 10 + (uint64_t)(c - '0');
+    } else if (!port && c == ':') {
+        guard->part = GUARD_PORT;
+        guard->digits = 0;
+        guard->left = 0;
+    } else if (port || !(isalnum((unsigned char)c) || c == '-' || c == '.' || c == '_')) {
+        bad(guard, "The target of the request names a host that can not be read.");
+    }
+    if (guard->left > PORT_MAX)
+        bad(guard, "The target of the request names a port over 65535.");
+}
+
+static void read_path(struct http_guard *guard, char c)
+{
+    keep(guard, c);
+    if (guard->word_bytes == 2 && c == '/')
+        bad(guard, "The target of the request begins with two slashes.");
+}
+
+static void end_start_line(struct http_guard *guard)
+{
+    if (guard->part != GUARD_VERSION)
+        bad(guard, "The request line is not a method, a target and a version.");
+    else if (!word_is(guard, "HTTP/1.1") && !word_is(guard, "HTTP/1.0"))
+        refuse(guard, 505, "unsupported_version",
+               "The version of the request must be HTTP/1.1 or HTTP/1.0.");
+    else
+        go(guard, GUARD_HEADER);
 }
 
 static void read_start_line(struct http_guard *guard, char c)
 {
     if (c == '\n') {
-        go(guard, GUARD_HEADER);
-    } else if (c == ' ' && !guard->target) {
-        /* Behind the method. evhttp reads a body only for these. */
-        guard->may_have_body =
-            word_is(guard, "post") || word_is(guard, "put") || word_is(guard, "patch");
-        guard->target = true;
-    } else if (!guard->target) {
-        add_to_word(guard, c);
+        end_start_line(guard);
+    } else if (guard->line_ends || (c != '\r' && (c < ' ' || c > '~'))) {
+        bad(guard, "The request line holds a byte that is not allowed.");
+    } else if (c == '\r') {
+        guard->line_ends = true;
+    } else if (c == ' ') {
+        const bool path = guard->part == GUARD_PATH || guard->part == GUARD_AUTHORITY ||
+                          guard->part == GUARD_PORT;
+        if (guard->part == GUARD_METHOD) {
+            end_method(guard);
+        } else if (path) {
+            guard->part = GUARD_VERSION;
+            guard->word_bytes = 0;
+            guard->left = 0;
+        } else {
+            bad(guard, "The request line is not a method, a target and a version.");
+        }
+    } else if (guard->part == GUARD_TARGET) {
+        read_target(guard, c);
+    } else if (guard->part == GUARD_AUTHORITY || guard->part == GUARD_PORT) {
+        read_authority(guard, c);
+    } else if (guard->part == GUARD_PATH) {
+        read_path(guard, c);
+    } else {
+        keep(guard, c);
     }
 }
 
@@ -94,6 +210,7 @@ static void end_name(struct http_guard *guard)
     const bool length = word_is(guard, "content-length");
     const bool coding = word_is(guard, "transfer-encoding");
     const bool host = word_is(guard, "host");
+    const bool expect = word_is(guard, "expect");
     if (length && guard->has_length)
         bad(guard, "The request has more than one Content-Length.");
     else if (coding && guard->chunked)
@@ -104,7 +221,10 @@ static void end_name(struct http_guard *guard)
         guard->has_length = guard->has_length || length;
         guard->has_host = guard->has_host || host;
         go(guard, GUARD_VALUE);
-        guard->header = length ? GUARD_LENGTH : coding ? GUARD_CODING : GUARD_OTHER;
+        guard->header = length   ? GUARD_LENGTH
+                        : coding ? GUARD_CODING
+                        : expect ? GUARD_EXPECT
+                                 : GUARD_OTHER;
     }
 }
 
@@ -129,6 +249,10 @@ static void end_value(struct http_guard *guard)
             return;
         }
         guard->chunked = true;
+    } else if (guard->header == GUARD_EXPECT && !word_is(guard, "100-continue")) {
+        refuse(guard, 417, "unknown_expectation",
+               "The only Expect that can be met is 100-continue.");
+        return;
     } else if (guard->header == GUARD_LENGTH) {
         if (guard->word_bytes == 0 || guard->word_bytes > LENGTH_DIGITS_MAX) {
             bad(guard, "Content-Length is not a number of a sensible size.");
@@ -161,7 +285,7 @@ static void end_chunk_size(struct http_guard *guard)
         bad(guard, "A chunk has no size.");
     else if (guard->left == 0)
         go(guard, GUARD_TRAILER);
-    else
+    else if (take_body(guard, guard->left))
         go(guard, GUARD_CHUNK_DATA);
 }
 
@@ -215,7 +339,7 @@ static void read_byte(struct http_guard *guard, char c)
             return; /* blank lines between requests */
         begin_request(guard);
         read_start_line(guard, c);
-        break;
+        return;
     case GUARD_START_LINE:
         read_start_line(guard, c);
         break;
@@ -230,10 +354,10 @@ static void read_byte(struct http_guard *guard, char c)
         break;
     case GUARD_CHUNK_SIZE:
         read_chunk_size(guard, c);
-        break;
+        return;
     case GUARD_CHUNK_END:
         read_chunk_end(guard, c);
-        break;
+        return;
     case GUARD_TRAILER:
         read_trailer(guard, c);
         break;
@@ -242,6 +366,10 @@ static void read_byte(struct http_guard *guard, char c)
     case GUARD_BAD:
         CHECK(!"these do not go byte by byte");
     }
+    if (guard->state == GUARD_START_LINE || guard->state == GUARD_NAME ||
+        guard->state == GUARD_VALUE || guard->state == GUARD_HEADER ||
+        guard->state == GUARD_TRAILER)
+        count_head(guard);
 }
 
 bool http_guard_feed(struct http_guard *guard, const void *data, size_t bytes)

@@ -1,9 +1,10 @@
 /* Watches the bytes of one HTTP/1.1 connection for framing that two programs could read
- * differently.
+ * differently, and for all that evhttp would refuse with a page instead of an error object.
  *
- * evhttp accepts chunk sizes like 0xe and +e, folded headers, NUL in values and bodies on GET. The
- * guard reads along, knows where requests begin and end, and says what it will not let pass. Pure:
- * no I/O, no memory of its own. */
+ * evhttp accepts chunk sizes like 0xe and +e, folded headers, NUL in values and bodies on GET; it
+ * refuses unknown methods, versions and expectations and what is too large. The guard reads along,
+ * knows where requests begin and end, and says what it will not let pass. Pure: no I/O, no memory
+ * of its own. */
 #ifndef BATON_ROUTER_HTTP_GUARD_H
 #define BATON_ROUTER_HTTP_GUARD_H
 
@@ -27,22 +28,42 @@ enum http_guard_state {
 
 enum { GUARD_WORD_BYTES = 24 };
 
+struct http_guard_limits {
+    uint64_t head_bytes, body_bytes;
+};
+
 struct http_guard {
+    const struct http_guard_limits *limits; /* outlives the guard; NULL: none */
     enum http_guard_state state;
     uint64_t left;
+    uint64_t head_bytes,
+        body_bytes;    /* of this request so far; of its chunks, with their sizes told */
     uint64_t requests; /* begun */
     uint64_t complete; /* ended */
     bool may_have_body, has_length, chunked, has_host;
-    uint32_t line_bytes;         /* of the line so far, its end not counted */
-    uint32_t digits;             /* of a chunk size */
-    bool target;                 /* behind the method of a start line */
-    char word[GUARD_WORD_BYTES]; /* lower-case beginning of the method, name or value */
+    uint32_t line_bytes; /* of the line so far, its end not counted */
+    uint32_t digits;     /* of a chunk size */
+    enum {
+        GUARD_METHOD,
+        GUARD_TARGET,
+        GUARD_AUTHORITY,
+        GUARD_PORT,
+        GUARD_PATH,
+        GUARD_VERSION
+    } part;
+    bool line_ends;              /* a start line had its CR */
+    char word[GUARD_WORD_BYTES]; /* beginning of the part of a start line, or lower-case of the name
+                                  * or value */
     uint32_t word_bytes;         /* of the whole, also beyond what is kept */
-    enum { GUARD_OTHER, GUARD_LENGTH, GUARD_CODING } header;
-    const char *reason; /* a sentence once BAD */
+    enum { GUARD_OTHER, GUARD_LENGTH, GUARD_CODING, GUARD_EXPECT } header;
+    /* Once BAD: */
+    int status;                /* of HTTP */
+    const char *code, *reason; /* of the error object; a sentence, or with a limit all before it */
+    uint64_t limit;            /* bytes; 0: the reason names none */
 };
 
-/* Zero-initialised is a new connection. False once the connection is BAD; nothing is read then. */
+/* Zero-initialised, but for the limits, is a new connection. False once the connection is BAD;
+ * nothing is read then. */
 bool http_guard_feed(struct http_guard *guard, const void *data, size_t bytes);
 /* A request has begun and not ended. */
 bool http_guard_in_request(const struct http_guard *guard);

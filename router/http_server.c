@@ -1,6 +1,6 @@
 /* libevent's evhttp, with what it does not do by itself: it neither sees a client leave before the
- * answer begins, nor bounds what waits to be sent, nor sets TCP_NODELAY, nor limits the time of a
- * whole request, nor refuses framing that two programs could read differently. */
+ * answer begins, nor bounds what waits to be sent, nor sets TCP_NODELAY. What it does not look at
+ * when requests come in is http_watch.c's. */
 #include "router/http_server.h"
 
 #include <ctype.h>
@@ -27,7 +27,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "router/http_address.h"
-#include "router/http_guard.h"
+#include "router/http_watch_internal.h"
 
 enum { SWEEP_MS = 100 };
 
@@ -43,16 +43,6 @@ struct http_exchange {
     LIST_ENTRY(http_exchange) link;
 };
 
-/* A connection seen from below evhttp, which says nothing of its end: a reference keeps the stream
- * until the sweep finds that evhttp has let go of it. */
-struct watch {
-    struct http_server *server;
-    struct bufferevent *stream;
-    struct http_guard guard;
-    uint64_t begun_ns; /* when the request being read began */
-    LIST_ENTRY(watch) link;
-};
-
 struct http_server {
     struct event_base *base;
     struct evhttp *http;
@@ -64,10 +54,9 @@ struct http_server {
     bool draining;
     uint32_t open_count;
     struct timeval idle;
-    uint64_t read_ns; /* for the whole of a request to come */
     struct event *sweep;
     LIST_HEAD(, http_exchange) exchanges;
-    LIST_HEAD(, watch) watches;
+    struct http_watches watches;
     struct http_server *next;
 };
 
@@ -105,122 +94,6 @@ static bool request_id_sound(const char *id)
             return false;
     }
     return true;
-}
-
-/* ---- watching connections ---- */
-
-static bool let_go(const struct watch *watch)
-{
-    bufferevent_data_cb read_callback, write_callback;
-    bufferevent_event_cb event_callback;
-    void *arg;
-    bufferevent_getcb(watch->stream, &read_callback, &write_callback, &event_callback, &arg);
-    return !read_callback && !event_callback;
-}
-
-static bool is_answering(const struct watch *watch)
-{
-    const struct http_exchange *exchange;
-    LIST_FOREACH(exchange, &watch->server->exchanges, link)
-    {
-        if (evhttp_connection_get_bufferevent(exchange->connection) == watch->stream)
-            return true;
-    }
-    return false;
-}
-
-/* evhttp meets the end of input and frees the connection by itself. */
-static void cut_off(const struct watch *watch)
-{
-    shutdown(bufferevent_getfd(watch->stream), SHUT_RDWR);
-}
-
-/* Straight to the socket: evhttp can not answer a request it has not taken. */
-static void answer_bad(const struct watch *watch)
-{
-    struct openai_error error;
-    struct buffer body = {0}, text = {0};
-    openai_error_set(&error, 400, NULL, "bad_request", "%s", watch->guard.reason);
-    openai_error_write(&error, &body);
-    buffer_printf(&text,
-                  "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n"
-                  "Content-Length: %zu\r\nConnection: close\r\n\r\n",
-                  body.size);
-    buffer_add(&text, body.data, body.size);
-    const ssize_t sent =
-        send(bufferevent_getfd(watch->stream), text.data, text.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent != (ssize_t)text.size)
-        LOG_DEBUG("a 400 did not reach its client whole");
-    buffer_free(&body);
-    buffer_free(&text);
-}
-
-/* The last `added` bytes of the input through the guard. */
-static bool guard_input(struct watch *watch, struct evbuffer *input, size_t added)
-{
-    struct evbuffer_ptr at;
-    const size_t before = evbuffer_get_length(input) - added;
-    CHECK(evbuffer_ptr_set(input, &at, before, EVBUFFER_PTR_SET) == 0);
-    while (added > 0) {
-        struct evbuffer_iovec piece;
-        CHECK(evbuffer_peek(input, -1, &at, &piece, 1) >= 1);
-        const size_t bytes = piece.iov_len < added ? piece.iov_len : added;
-        if (!http_guard_feed(&watch->guard, piece.iov_base, bytes))
-            return false;
-        added -= bytes;
-        if (added > 0)
-            CHECK(evbuffer_ptr_set(input, &at, bytes, EVBUFFER_PTR_ADD) == 0);
-    }
-    return true;
-}
-
-/* Runs for every change of a connection's input, before evhttp looks at it. */
-static void on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, void *arg)
-{
-    struct watch *watch = arg;
-    if (info->n_added == 0)
-        return;
-    if (let_go(watch)) {
-        bufferevent_disable(watch->stream, EV_READ);
-        evbuffer_drain(input, evbuffer_get_length(input));
-        return;
-    }
-    const uint64_t complete = watch->guard.complete;
-    const uint64_t requests = watch->guard.requests;
-    const bool was_good = watch->guard.state != GUARD_BAD;
-    if (guard_input(watch, input, info->n_added)) {
-        if (watch->guard.requests != requests)
-            watch->begun_ns = clock_now_ns(clock_monotonic());
-        return;
-    }
-    /* An answer that is still due must not find this one before it: then there is just an end. */
-    if (was_good && watch->guard.complete == complete && !is_answering(watch))
-        answer_bad(watch);
-    evbuffer_drain(input, evbuffer_get_length(input));
-    cut_off(watch);
-}
-
-/* evhttp asks for the stream of a connection it is about to accept. */
-static struct bufferevent *create_stream(struct event_base *base, void *arg)
-{
-    struct http_server *server = arg;
-    struct watch *watch = calloc(1, sizeof *watch);
-    CHECK(watch != NULL);
-    watch->server = server;
-    watch->stream = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
-    CHECK(watch->stream != NULL);
-    bufferevent_incref(watch->stream);
-    CHECK(evbuffer_add_cb(bufferevent_get_input(watch->stream), on_input, watch) != NULL);
-    LIST_INSERT_HEAD(&server->watches, watch, link);
-    return watch->stream;
-}
-
-static void watch_free(struct watch *watch)
-{
-    LIST_REMOVE(watch, link);
-    evbuffer_remove_cb(bufferevent_get_input(watch->stream), on_input, watch);
-    bufferevent_decref(watch->stream);
-    free(watch);
 }
 
 /* ---- life of an exchange ---- */
@@ -319,20 +192,23 @@ static void drop_broken(struct http_server *server)
     }
 }
 
+static bool is_answering(void *arg, const struct bufferevent *stream)
+{
+    const struct http_server *server = arg;
+    const struct http_exchange *exchange;
+    LIST_FOREACH(exchange, &server->exchanges, link)
+    {
+        if (evhttp_connection_get_bufferevent(exchange->connection) == stream)
+            return true;
+    }
+    return false;
+}
+
 static void on_sweep(evutil_socket_t fd, short what, void *arg)
 {
     struct http_server *server = arg;
-    const uint64_t now_ns = clock_now_ns(clock_monotonic());
     drop_broken(server);
-    struct watch *next;
-    for (struct watch *watch = LIST_FIRST(&server->watches); watch; watch = next) {
-        next = LIST_NEXT(watch, link);
-        if (let_go(watch))
-            watch_free(watch);
-        else if (http_guard_in_request(&watch->guard) &&
-                 now_ns - watch->begun_ns > server->read_ns && !is_answering(watch))
-            cut_off(watch);
-    }
+    http_watches_sweep(&server->watches);
 }
 
 static void set_no_delay(int fd)
@@ -571,8 +447,12 @@ enum status http_server_create(struct loop *loop, const char *address,
     server->events = events;
     server->arg = arg;
     LIST_INIT(&server->exchanges);
-    LIST_INIT(&server->watches);
-    server->read_ns = (uint64_t)limits->read_ms * NS_PER_MS;
+    server->watches = (struct http_watches){
+        .limits = {.head_bytes = limits->header_bytes, .body_bytes = limits->body_bytes},
+        .read_ns = (uint64_t)limits->read_ms * NS_PER_MS,
+        .is_answering = is_answering,
+        .arg = server,
+    };
     server->http = evhttp_new(server->base);
     server->sweep = event_new(server->base, -1, EV_PERSIST, on_sweep, server);
     server->accept_again = evtimer_new(server->base, on_accept_again, server);
@@ -586,7 +466,8 @@ enum status http_server_create(struct loop *loop, const char *address,
         return status;
     }
     evhttp_set_max_body_size(server->http, (ev_ssize_t)limits->body_bytes);
-    evhttp_set_max_headers_size(server->http, (ev_ssize_t)limits->header_bytes);
+    /* The guard is before evhttp and has the tighter limit. */
+    evhttp_set_max_headers_size(server->http, (ev_ssize_t)(2 * limits->header_bytes));
     server->idle = (struct timeval){.tv_sec = limits->idle_ms / 1000,
                                     .tv_usec = (suseconds_t)(limits->idle_ms % 1000) * 1000};
     evhttp_set_timeout_tv(server->http, &server->idle);
@@ -595,7 +476,7 @@ enum status http_server_create(struct loop *loop, const char *address,
                                                  EVHTTP_REQ_PUT | EVHTTP_REQ_DELETE |
                                                  EVHTTP_REQ_OPTIONS | EVHTTP_REQ_PATCH);
     evhttp_set_gencb(server->http, on_http_request, server);
-    evhttp_set_bevcb(server->http, create_stream, server);
+    evhttp_set_bevcb(server->http, http_watch_create, &server->watches);
     const struct timeval sweep = {.tv_usec = SWEEP_MS * 1000};
     CHECK(event_add(server->sweep, &sweep) == 0);
     server->next = servers;
@@ -610,9 +491,7 @@ void http_server_destroy(struct http_server *server)
         return;
     evhttp_free(server->http); /* on_connection_closed for every open exchange */
     CHECK(LIST_EMPTY(&server->exchanges));
-    struct watch *watch;
-    while ((watch = LIST_FIRST(&server->watches)) != NULL)
-        watch_free(watch);
+    http_watches_free(&server->watches);
     event_free(server->sweep);
     event_free(server->accept_again);
     struct http_server **place = &servers;

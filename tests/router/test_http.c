@@ -89,7 +89,10 @@ Test(http, framing)
          "application/json; charset=utf-8\r\nContent-Length: 14\r\n\r\n" BODY,
          200},
         {"unknown expectation", POST "Expect: wonders\r\nContent-Length: 14\r\n\r\n" BODY, 417},
-        {"bad version", "GET /health HTTP/9.x\r\nHost: t\r\n\r\n", 400},
+        {"bad version", "GET /health HTTP/9.x\r\nHost: t\r\n\r\n", 505},
+        {"no version", "GET /health\r\nHost: t\r\n\r\n", 400},
+        {"unknown method", "BREW /health HTTP/1.1\r\nHost: t\r\n\r\n", 501},
+        {"method of a proxy", "CONNECT t:80 HTTP/1.1\r\nHost: t\r\n\r\n", 501},
         {"absolute address", "GET http://t/health HTTP/1.1\r\nHost: t\r\n\r\n", 200},
         {"query", "GET /health?verbose=1 HTTP/1.1\r\nHost: t\r\n\r\n", 200},
         {"old version", "GET /health HTTP/1.0\r\n\r\n", 200},
@@ -100,9 +103,15 @@ Test(http, framing)
         {"wrong method", "POST /v1/models HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n", 405},
     };
     start(NULL);
-    for (size_t i = 0; i < ARRAY_COUNT(rows); i++)
-        cr_expect_eq(raw(rows[i].text, NULL), rows[i].status, "%s gave %d", rows[i].name,
-                     raw(rows[i].text, NULL));
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        struct buffer body = {0};
+        const int status = raw(rows[i].text, &body);
+        cr_expect_eq(status, rows[i].status, "%s gave %d", rows[i].name, status);
+        if (rows[i].status >= 400)
+            cr_expect(body.data && strncmp(body.data, "{\"error\":{\"message\":\"", 21) == 0,
+                      "%s: %s", rows[i].name, body.data);
+        buffer_free(&body);
+    }
     cr_expect_eq(client_metric(&router, "baton_requests_inflight"), 0);
     stop();
 }
@@ -220,23 +229,45 @@ Test(http, bodies_and_heads_have_limits)
     for (int k = 0; k < 200000; k++)
         buffer_add_char(&text, 'x');
     buffer_add_text(&text, "\r\n\r\n");
-    struct client client;
-    client_open(&client, &router);
-    client_send_bytes(&client, text.data, text.size);
-    WAIT_FOR(&router, client.closed || client_complete(&client));
-    cr_expect_neq(client_status(&client), 200);
-    client_close(&client);
+    struct buffer body = {0};
+    cr_expect_eq(raw(text.data, &body), 431);
+    cr_expect(strstr(body.data, "larger than the limit of 65536 bytes."), "%s", body.data);
     buffer_clear(&text);
     buffer_add_text(&text, "GET /health HTTP/1.1\r\nHost: t\r\n");
     for (int k = 0; k < 10000; k++)
         buffer_printf(&text, "X-%d: y\r\n", k);
     buffer_add_text(&text, "\r\n");
+    cr_expect_eq(raw(text.data, &body), 431);
+    buffer_free(&body);
+    cr_expect_eq(client_fetch(&router, "/health", NULL), 200);
+    buffer_free(&text);
+    stop();
+}
+
+/* One that sends all of its body before it looks for an answer gets the answer, not a reset. */
+Test(http, a_body_that_is_too_large_is_read_for_a_while)
+{
+    static const char *const extra[] = {"--max-body", "64K", NULL};
+    start(extra);
+    struct buffer text = {0};
+    buffer_add_text(&text, POST "Content-Length: 4194304\r\n\r\n");
+    const size_t head = text.size;
+    buffer_reserve(&text, 4 << 20);
+    memset(text.data + head, 'x', 4 << 20);
+    text.size += 4 << 20;
+    struct client client;
     client_open(&client, &router);
     client_send_bytes(&client, text.data, text.size);
-    WAIT_FOR(&router, client.closed || client_complete(&client));
-    cr_expect_neq(client_status(&client), 200);
+    WAIT_FOR(&router, client_complete(&client));
+    struct buffer body = {0};
+    client_body(&client, &body);
+    cr_expect_eq(client_status(&client), 413);
+    cr_expect(strstr(body.data, "\"code\":\"body_too_large\"") &&
+                  strstr(body.data, "larger than the limit of 65536 bytes."),
+              "%s", body.data);
+    WAIT_FOR(&router, client.closed);
     client_close(&client);
-    cr_expect_eq(client_fetch(&router, "/health", NULL), 200);
+    buffer_free(&body);
     buffer_free(&text);
     stop();
 }

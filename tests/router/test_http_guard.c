@@ -5,50 +5,82 @@
 #include "base/check.h"
 #include "router/http_guard.h"
 
-#define POST "POST /x HTTP/1.1\r\nHost: t\r\n"
+#define POST       "POST /x HTTP/1.1\r\nHost: t\r\n"
+#define LINE(line) line "\r\nHost: t\r\n\r\n"
 
 static const struct {
     const char *text;
-    bool good;
+    int status;        /* 0: good */
     uint64_t complete; /* requests that ended */
 } rows[] = {
-    {"GET / HTTP/1.1\r\nHost: t\r\n\r\n", true, 1},
-    {"\r\n\r\nGET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", true, 2},
-    {"GET / HTTP/1.1\nHost: t\n\n", true, 1},
-    {POST "Content-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n", true, 2},
-    {POST "content-length:5 \r\n\r\nhell", true, 0},
-    {POST "Content-Length: 0\r\n\r\n", true, 1},
-    {POST "\r\n", true, 1},
-    {POST "Transfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n0A\r\n0123456789\r\n0\r\n\r\n", true, 1},
-    {POST "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\nGET / HTTP/1.1\r\n\r\n", true, 2},
-    {POST "Transfer-Encoding: chunked\r\n\r\n5\r\nGET /\r\n", true, 0},
-    {POST "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", false, 0},
-    {POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", false, 0},
-    {POST "Transfer-Encoding: gzip\r\n\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked, gzip\r\n\r\n", false, 0},
-    {POST "Transfer-Encoding: something-much-longer-than-it-may-be-chunked\r\n\r\n", false, 0},
-    {POST "Content-Length: 5, 5\r\n\r\nhello", false, 0},
-    {POST "Content-Length: +5\r\n\r\nhello", false, 0},
-    {POST "Content-Length: 0x5\r\n\r\nhello", false, 0},
-    {POST "Content-Length: 1234567890123456\r\n\r\n", false, 0},
-    {POST "Content-Length: \r\n\r\n", false, 0},
-    {POST "Content-Length : 5\r\n\r\nhello", false, 0},
-    {POST "X: a\r\n b\r\n\r\n", false, 0},
-    {POST "\tX: a\r\n\r\n", false, 0},
-    {POST "Host: u\r\n\r\n", false, 0},
-    {POST "no colon\r\n\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked\r\n\r\n 5\r\nhello\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked\r\n\r\n\r\nhello\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n", false, 0},
-    {POST "Transfer-Encoding: chunked\r\n\r\n4\r\nhello\r\n0\r\n\r\n", false, 0},
-    {"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", false, 0},
-    {"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false, 0},
-    {"GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", true, 1},
+    {"GET / HTTP/1.1\r\nHost: t\r\n\r\n", 0, 1},
+    {"\r\n\r\nGET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 0, 2},
+    {"GET / HTTP/1.1\nHost: t\n\n", 0, 1},
+    {POST "Content-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n", 0, 2},
+    {POST "content-length:5 \r\n\r\nhell", 0, 0},
+    {POST "Content-Length: 0\r\n\r\n", 0, 1},
+    {POST "\r\n", 0, 1},
+    {POST "Transfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n0A\r\n0123456789\r\n0\r\n\r\n", 0, 1},
+    {POST "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\nGET / HTTP/1.1\r\n\r\n", 0, 2},
+    {POST "Transfer-Encoding: chunked\r\n\r\n5\r\nGET /\r\n", 0, 0},
+    {POST "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", 400, 0},
+    {POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400, 0},
+    {POST "Transfer-Encoding: gzip\r\n\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked, gzip\r\n\r\n", 400, 0},
+    {POST "Transfer-Encoding: something-much-longer-than-it-may-be-chunked\r\n\r\n", 400, 0},
+    {POST "Content-Length: 5, 5\r\n\r\nhello", 400, 0},
+    {POST "Content-Length: +5\r\n\r\nhello", 400, 0},
+    {POST "Content-Length: 0x5\r\n\r\nhello", 400, 0},
+    {POST "Content-Length: 1234567890123456\r\n\r\n", 400, 0},
+    {POST "Content-Length: \r\n\r\n", 400, 0},
+    {POST "Content-Length : 5\r\n\r\nhello", 400, 0},
+    {POST "X: a\r\n b\r\n\r\n", 400, 0},
+    {POST "\tX: a\r\n\r\n", 400, 0},
+    {POST "Host: u\r\n\r\n", 400, 0},
+    {POST "no colon\r\n\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked\r\n\r\n0x5\r\nhello\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked\r\n\r\n-5\r\nhello\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked\r\n\r\n 5\r\nhello\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked\r\n\r\n\r\nhello\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n", 400, 0},
+    {POST "Transfer-Encoding: chunked\r\n\r\n4\r\nhello\r\n0\r\n\r\n", 400, 0},
+    {"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 400, 0},
+    {"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, 0},
+    {"GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 0, 1},
+    {LINE("PUT /x HTTP/1.0"), 0, 1},
+    {LINE("OPTIONS * HTTP/1.1"), 0, 1},
+    {LINE("GET /a?b=c#d HTTP/1.1"), 0, 1},
+    {LINE("GET /a//b HTTP/1.1"), 0, 1},
+    {LINE("GET http://t/a HTTP/1.1"), 0, 1},
+    {LINE("GET https://t-1.b_c:8000/a HTTP/1.1"), 0, 1},
+    {LINE("GET http://t HTTP/1.1"), 0, 1},
+    {LINE("get /x HTTP/1.1"), 501, 0},
+    {LINE("BREW /x HTTP/1.1"), 501, 0},
+    {LINE("CONNECT t:1 HTTP/1.1"), 501, 0},
+    {LINE("A-METHOD-THAT-IS-LONGER-THAN-ANY /x HTTP/1.1"), 501, 0},
+    {LINE("GET /x HTTP/2.0"), 505, 0},
+    {LINE("GET /x HTTP/1.10"), 505, 0},
+    {LINE("GET /x http/1.1"), 505, 0},
+    {LINE("GET /x "), 505, 0},
+    {LINE("GET /x"), 400, 0},
+    {LINE("GET"), 400, 0},
+    {LINE("GET  /x HTTP/1.1"), 400, 0},
+    {LINE("GET /x HTTP/1.1 "), 400, 0},
+    {LINE("GET /x y HTTP/1.1"), 400, 0},
+    {LINE("GET x HTTP/1.1"), 400, 0},
+    {LINE("GET //x HTTP/1.1"), 400, 0},
+    {LINE("GET ftp://t/x HTTP/1.1"), 400, 0},
+    {LINE("GET http://t:99999/x HTTP/1.1"), 400, 0},
+    {LINE("GET http://t:1234567/x HTTP/1.1"), 400, 0},
+    {LINE("GET http://a@t/x HTTP/1.1"), 400, 0},
+    {LINE("GET /\x01 HTTP/1.1"), 400, 0},
+    {LINE("GET /\xc3\xa9 HTTP/1.1"), 400, 0},
+    {"GET /x\rHTTP/1.1\r\n\r\n", 400, 0},
+    {POST "Expect: 100-Continue\r\nContent-Length: 1\r\n\r\nx", 0, 1},
+    {POST "Expect: wonders\r\nContent-Length: 1\r\n\r\nx", 417, 0},
 };
 
 Test(http_guard, every_cut_has_the_same_verdict)
@@ -59,8 +91,9 @@ Test(http_guard, every_cut_has_the_same_verdict)
             struct http_guard guard = {0};
             http_guard_feed(&guard, rows[i].text, cut);
             const bool good = http_guard_feed(&guard, rows[i].text + cut, bytes - cut);
-            cr_assert_eq(good, rows[i].good, "%s cut at %zu", rows[i].text, cut);
+            cr_assert_eq(guard.status, rows[i].status, "%s cut at %zu", rows[i].text, cut);
             cr_assert_eq(guard.reason == NULL, good);
+            cr_assert_eq(good, rows[i].status == 0);
             if (good)
                 cr_assert_eq(guard.complete, rows[i].complete, "%s cut at %zu", rows[i].text, cut);
         }
@@ -83,4 +116,40 @@ Test(http_guard, knows_when_a_request_is_under_way)
     http_guard_feed(&guard, "T / HTTP/1.1\r\n\r\n", 16);
     cr_expect(!http_guard_in_request(&guard));
     cr_expect_eq(guard.requests, 1);
+}
+
+/* The limits count what is announced, before it comes, and chunks together. */
+Test(http_guard, limits)
+{
+    static const struct http_guard_limits limits = {.head_bytes = 60, .body_bytes = 10};
+    static const struct {
+        const char *text;
+        int status;
+        uint64_t limit;
+    } limited[] = {
+        {POST "Content-Length: 10\r\n\r\n0123456789", 0, 0},
+        {POST "Content-Length: 11\r\n\r\n", 413, 10},
+        {POST "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n5\r\nhello\r\n0\r\n\r\n", 0, 0},
+        {POST "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n", 413, 10},
+        {POST "Transfer-Encoding: chunked\r\n\r\nffffffff\r\n", 413, 10},
+        {POST "X: 0123456789012345678901234567890123456789\r\n\r\n", 431, 60},
+        {POST "A:\r\nA:\r\nA:\r\nA:\r\nA:\r\nA:\r\nA:\r\nA:\r\nA:\r\nA:\r\n\r\n", 431, 60},
+        {"GET /0123456789012345678901234567890123456789012345678901234567890123456789", 431, 60},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(limited); i++) {
+        const size_t bytes = strlen(limited[i].text);
+        for (size_t cut = 0; cut <= bytes; cut++) {
+            struct http_guard guard = {.limits = &limits};
+            http_guard_feed(&guard, limited[i].text, cut);
+            http_guard_feed(&guard, limited[i].text + cut, bytes - cut);
+            cr_assert_eq(guard.status, limited[i].status, "row %zu cut at %zu: %d", i, cut,
+                         guard.status);
+            cr_assert_eq(guard.limit, limited[i].limit);
+        }
+    }
+    /* Each request has them anew. */
+    struct http_guard guard = {.limits = &limits};
+    static const char request[] = POST "Content-Length: 9\r\n\r\n012345678";
+    for (int i = 0; i < 10; i++)
+        cr_expect(http_guard_feed(&guard, request, sizeof request - 1));
 }
