@@ -41,75 +41,73 @@ static int raw(const char *text, struct buffer *answer)
 #define BODY   "{\"prompt\":\"x\"}" /* 14 bytes */
 #define CHUNKS "Transfer-Encoding: chunked\r\n\r\n"
 
+static const struct {
+    const char *name, *text;
+    int status;
+} framings[] = {
+    {"plain", POST "Content-Length: 14\r\n\r\n" BODY, 200},
+    {"chunked", POST CHUNKS "e\r\n" BODY "\r\n0\r\n\r\n", 200},
+    {"chunked in two", POST CHUNKS "4\r\n{\"pr\r\na\r\nompt\":\"x\"}\r\n0\r\n\r\n", 200},
+    {"chunk size 0x", POST CHUNKS "0xe\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"chunk size +", POST CHUNKS "+e\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"chunk size -", POST CHUNKS "-0\r\n\r\n", 400},
+    {"chunk size junk", POST CHUNKS "ezzz\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"chunk size wraps", POST CHUNKS "10000000000000000\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"two lengths", POST "Content-Length: 14\r\nContent-Length: 14\r\n\r\n" BODY, 400},
+    {"two different lengths", POST "Content-Length: 3\r\nContent-Length: 14\r\n\r\n" BODY, 400},
+    {"length and chunked", POST "Content-Length: 14\r\n" CHUNKS "e\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"gzip, chunked", POST "Transfer-Encoding: gzip, chunked\r\nContent-Length: 14\r\n\r\n" BODY,
+     400},
+    {"identity coding", POST "Transfer-Encoding: identity\r\nContent-Length: 14\r\n\r\n" BODY, 400},
+    {"unknown coding", POST "Transfer-Encoding: xchunked\r\n\r\n", 400},
+    {"negative length", POST "Content-Length: -1\r\n\r\n", 400},
+    {"length junk", POST "Content-Length: 1x\r\n\r\n" BODY, 400},
+    {"two hosts", POST "Host: u\r\nContent-Length: 14\r\n\r\n" BODY, 400},
+    {"space before colon", POST "Content-Length : 14\r\n\r\n" BODY, 400},
+    {"gzip body", POST "Content-Encoding: gzip\r\nContent-Length: 14\r\n\r\n" BODY, 415},
+    {"folded header", POST "X: a\r\n b\r\nContent-Length: 14\r\n\r\n" BODY, 400},
+    {"chunk longer than it says", POST CHUNKS "3\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"chunk without size", POST CHUNKS "\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"chunk size space", POST CHUNKS " e\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"chunk size underscore", POST CHUNKS "0_0\r\n\r\n", 400},
+    {"chunk extension", POST CHUNKS "e;a=b\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"trailer", POST CHUNKS "e\r\n" BODY "\r\n0\r\nX: y\r\n\r\n", 200},
+    {"GET with a body", "GET /health HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello", 400},
+    {"no body", POST "Content-Length: 0\r\n\r\n", 400},
+    {"no length", POST "\r\n", 400},
+    {"other type",
+     "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\n"
+     "Content-Length: 14\r\n\r\n" BODY,
+     400},
+    {"type with charset",
+     "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: "
+     "application/json; charset=utf-8\r\nContent-Length: 14\r\n\r\n" BODY,
+     200},
+    {"unknown expectation", POST "Expect: wonders\r\nContent-Length: 14\r\n\r\n" BODY, 417},
+    {"bad version", "GET /health HTTP/9.x\r\nHost: t\r\n\r\n", 505},
+    {"no version", "GET /health\r\nHost: t\r\n\r\n", 400},
+    {"unknown method", "BREW /health HTTP/1.1\r\nHost: t\r\n\r\n", 501},
+    {"method of a proxy", "CONNECT t:80 HTTP/1.1\r\nHost: t\r\n\r\n", 501},
+    {"absolute address", "GET http://t/health HTTP/1.1\r\nHost: t\r\n\r\n", 200},
+    {"query", "GET /health?verbose=1 HTTP/1.1\r\nHost: t\r\n\r\n", 200},
+    {"old version", "GET /health HTTP/1.0\r\n\r\n", 200},
+    {"unknown path", "GET /v1/nothing HTTP/1.1\r\nHost: t\r\n\r\n", 404},
+    {"path like one", "GET /healthy HTTP/1.1\r\nHost: t\r\n\r\n", 404},
+    {"wrong method", "GET /v1/completions HTTP/1.1\r\nHost: t\r\n\r\n", 405},
+    {"wrong method", "DELETE /health HTTP/1.1\r\nHost: t\r\n\r\n", 405},
+    {"wrong method", "POST /v1/models HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n", 405},
+};
+
 Test(http, framing)
 {
-    static const struct {
-        const char *name, *text;
-        int status;
-    } rows[] = {
-        {"plain", POST "Content-Length: 14\r\n\r\n" BODY, 200},
-        {"chunked", POST CHUNKS "e\r\n" BODY "\r\n0\r\n\r\n", 200},
-        {"chunked in two", POST CHUNKS "4\r\n{\"pr\r\na\r\nompt\":\"x\"}\r\n0\r\n\r\n", 200},
-        {"chunk size 0x", POST CHUNKS "0xe\r\n" BODY "\r\n0\r\n\r\n", 400},
-        {"chunk size +", POST CHUNKS "+e\r\n" BODY "\r\n0\r\n\r\n", 400},
-        {"chunk size -", POST CHUNKS "-0\r\n\r\n", 400},
-        {"chunk size junk", POST CHUNKS "ezzz\r\n" BODY "\r\n0\r\n\r\n", 400},
-        {"chunk size wraps", POST CHUNKS "10000000000000000\r\n" BODY "\r\n0\r\n\r\n", 400},
-        {"two lengths", POST "Content-Length: 14\r\nContent-Length: 14\r\n\r\n" BODY, 400},
-        {"two different lengths", POST "Content-Length: 3\r\nContent-Length: 14\r\n\r\n" BODY, 400},
-        {"length and chunked", POST "Content-Length: 14\r\n" CHUNKS "e\r\n" BODY "\r\n0\r\n\r\n",
-         400},
-        {"gzip, chunked",
-         POST "Transfer-Encoding: gzip, chunked\r\nContent-Length: 14\r\n\r\n" BODY, 400},
-        {"identity coding", POST "Transfer-Encoding: identity\r\nContent-Length: 14\r\n\r\n" BODY,
-         400},
-        {"unknown coding", POST "Transfer-Encoding: xchunked\r\n\r\n", 400},
-        {"negative length", POST "Content-Length: -1\r\n\r\n", 400},
-        {"length junk", POST "Content-Length: 1x\r\n\r\n" BODY, 400},
-        {"two hosts", POST "Host: u\r\nContent-Length: 14\r\n\r\n" BODY, 400},
-        {"space before colon", POST "Content-Length : 14\r\n\r\n" BODY, 400},
-        {"gzip body", POST "Content-Encoding: gzip\r\nContent-Length: 14\r\n\r\n" BODY, 415},
-        {"folded header", POST "X: a\r\n b\r\nContent-Length: 14\r\n\r\n" BODY, 400},
-        {"chunk longer than it says", POST CHUNKS "3\r\n" BODY "\r\n0\r\n\r\n", 400},
-        {"chunk without size", POST CHUNKS "\r\n" BODY "\r\n0\r\n\r\n", 400},
-        {"chunk size space", POST CHUNKS " e\r\n" BODY "\r\n0\r\n\r\n", 400},
-        {"chunk size underscore", POST CHUNKS "0_0\r\n\r\n", 400},
-        {"chunk extension", POST CHUNKS "e;a=b\r\n" BODY "\r\n0\r\n\r\n", 400},
-        {"trailer", POST CHUNKS "e\r\n" BODY "\r\n0\r\nX: y\r\n\r\n", 200},
-        {"GET with a body", "GET /health HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello",
-         400},
-        {"no body", POST "Content-Length: 0\r\n\r\n", 400},
-        {"no length", POST "\r\n", 400},
-        {"other type",
-         "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\n"
-         "Content-Length: 14\r\n\r\n" BODY,
-         400},
-        {"type with charset",
-         "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: "
-         "application/json; charset=utf-8\r\nContent-Length: 14\r\n\r\n" BODY,
-         200},
-        {"unknown expectation", POST "Expect: wonders\r\nContent-Length: 14\r\n\r\n" BODY, 417},
-        {"bad version", "GET /health HTTP/9.x\r\nHost: t\r\n\r\n", 505},
-        {"no version", "GET /health\r\nHost: t\r\n\r\n", 400},
-        {"unknown method", "BREW /health HTTP/1.1\r\nHost: t\r\n\r\n", 501},
-        {"method of a proxy", "CONNECT t:80 HTTP/1.1\r\nHost: t\r\n\r\n", 501},
-        {"absolute address", "GET http://t/health HTTP/1.1\r\nHost: t\r\n\r\n", 200},
-        {"query", "GET /health?verbose=1 HTTP/1.1\r\nHost: t\r\n\r\n", 200},
-        {"old version", "GET /health HTTP/1.0\r\n\r\n", 200},
-        {"unknown path", "GET /v1/nothing HTTP/1.1\r\nHost: t\r\n\r\n", 404},
-        {"path like one", "GET /healthy HTTP/1.1\r\nHost: t\r\n\r\n", 404},
-        {"wrong method", "GET /v1/completions HTTP/1.1\r\nHost: t\r\n\r\n", 405},
-        {"wrong method", "DELETE /health HTTP/1.1\r\nHost: t\r\n\r\n", 405},
-        {"wrong method", "POST /v1/models HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n", 405},
-    };
     start(NULL);
-    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+    for (size_t i = 0; i < ARRAY_COUNT(framings); i++) {
         struct buffer body = {0};
-        const int status = raw(rows[i].text, &body);
-        cr_expect_eq(status, rows[i].status, "%s gave %d", rows[i].name, status);
-        if (rows[i].status >= 400)
+        const int status = raw(framings[i].text, &body);
+        cr_expect_eq(status, framings[i].status, "%s gave %d", framings[i].name, status);
+        if (framings[i].status >= 400)
             cr_expect(body.data && strncmp(body.data, "{\"error\":{\"message\":\"", 21) == 0,
-                      "%s: %s", rows[i].name, body.data);
+                      "%s: %s", framings[i].name, body.data);
         buffer_free(&body);
     }
     cr_expect_eq(client_metric(&router, "baton_requests_inflight"), 0);
