@@ -1,4 +1,4 @@
-#include "router/fleet.h"
+#include "router/fleet_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,28 +7,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/random.h"
 
 /* Heartbeats that must be missing before silence counts as loss. */
 enum { HEARTBEATS_IN_SILENCE = 3 };
-
-struct slot {
-    struct fleet_worker worker;
-    struct fleet *fleet;
-    struct link *link;
-    uint64_t generation;
-};
-
-struct fleet {
-    struct loop *loop;
-    struct fleet_rules rules;
-    const struct fleet_events *events;
-    void *arg;
-    struct link_listener *listener;
-    struct link_limits limits;
-    uint32_t next_kind, turn;
-    uint64_t unproven; /* as workers have reported */
-    struct slot slots[PLACEMENT_WORKERS_MAX];
-};
 
 const char *fleet_state_name(enum fleet_state state)
 {
@@ -50,7 +32,7 @@ static bool is_live(const struct slot *slot)
 }
 
 /* A handle is the slot in its low 16 bits and the life's number above. */
-static struct slot *slot_of(const struct fleet *fleet, worker_handle handle)
+struct slot *fleet_slot(const struct fleet *fleet, worker_handle handle)
 {
     const uint64_t index = handle & 0xffff;
     if (handle == 0 || index >= PLACEMENT_WORKERS_MAX)
@@ -253,7 +235,12 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
         slot->fleet->unproven += heartbeat->links_unproven - worker->links_unproven;
     worker->links_unproven = heartbeat->links_unproven;
     fleet_handoff_take(&worker->handoff, heartbeat);
+    worker->sent_requests = 0;
+    worker->sent_tokens = 0;
     fleet_decode_take(&worker->decode, &heartbeat->decode);
+    if (worker->decode.news[FLEET_DECODE_STEPS] > 0)
+        worker->step_ms = (double)worker->decode.news[FLEET_DECODE_STEP_US] / 1e3 /
+                          (double)worker->decode.news[FLEET_DECODE_STEPS];
     fleet_prefix_take(&worker->prefix, &heartbeat->prefix);
     if (heartbeat->tokens_per_s > 0)
         worker->tokens_per_s = heartbeat->tokens_per_s;
@@ -362,6 +349,8 @@ enum status fleet_create(struct loop *loop, const char *address, const struct fl
     fleet->rules = *rules;
     fleet->events = events;
     fleet->arg = arg;
+    /* Routers that start together do not all begin with the same worker. */
+    fleet->turn = (uint32_t)random_os_u64();
     fleet->limits = link_default_limits;
     fleet->limits.silent_ms = rules->silent_ms;
     fleet->limits.gate = rules->gate;
@@ -402,76 +391,20 @@ uint16_t fleet_port(const struct fleet *fleet)
 
 const struct fleet_worker *fleet_find(const struct fleet *fleet, worker_handle handle)
 {
-    const struct slot *slot = slot_of(fleet, handle);
+    const struct slot *slot = fleet_slot(fleet, handle);
     return slot ? &slot->worker : NULL;
 }
 
 enum status fleet_send(struct fleet *fleet, worker_handle handle, enum message_id id,
                        const void *message)
 {
-    const struct slot *slot = slot_of(fleet, handle);
+    const struct slot *slot = fleet_slot(fleet, handle);
     return slot ? link_send(slot->link, id, message) : STATUS_CLOSED;
 }
 
 uint64_t fleet_links_unproven(const struct fleet *fleet)
 {
     return fleet->unproven + (fleet->rules.gate ? fleet->rules.gate->refused : 0);
-}
-
-void fleet_charge(struct fleet *fleet, worker_handle handle, uint64_t tokens)
-{
-    struct slot *slot = slot_of(fleet, handle);
-    if (slot)
-        slot->worker.inflight_tokens += tokens;
-}
-
-void fleet_mark_full(struct fleet *fleet, worker_handle handle)
-{
-    struct slot *slot = slot_of(fleet, handle);
-    if (slot)
-        slot->worker.full = true;
-}
-
-void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens)
-{
-    struct slot *slot = slot_of(fleet, handle);
-    if (!slot)
-        return;
-    CHECK(slot->worker.inflight_tokens >= tokens);
-    slot->worker.inflight_tokens -= tokens;
-    slot->worker.full = false;
-}
-
-struct placement fleet_place(struct fleet *fleet, const struct placement_request *request,
-                             worker_handle *prefill_out, worker_handle *decode_out)
-{
-    struct placement_worker workers[PLACEMENT_WORKERS_MAX];
-    worker_handle handles[PLACEMENT_WORKERS_MAX];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
-        const struct fleet_worker *worker = &fleet->slots[i].worker;
-        if (worker->state != FLEET_UP)
-            continue;
-        handles[count] = worker->handle;
-        workers[count++] = (struct placement_worker){
-            .role = worker->role,
-            .up = true,
-            .full = worker->full,
-            .kind = worker->kind,
-            .context_tokens = worker->context_tokens,
-            .page_tokens = worker->identity.layout.page_tokens,
-            .pages_total = worker->pages_total,
-            .foreign_tokens = worker->foreign_tokens,
-            .inflight_tokens = worker->inflight_tokens,
-            .tokens_per_s = worker->tokens_per_s,
-        };
-    }
-    const struct placement_snapshot snapshot = {
-        .workers = workers, .count = count, .turn = fleet->turn++};
-    const struct placement placement = placement_choose(&snapshot, request);
-    *prefill_out = placement.prefill >= 0 ? handles[placement.prefill] : 0;
-    *decode_out = placement.decode >= 0 ? handles[placement.decode] : 0;
-    return placement;
 }
 
 /* As far as its pages reach. */

@@ -58,6 +58,7 @@ struct fleet_rules {
     const struct text_info *text; /* of this router's model */
     uint8_t boot_id[16];          /* of this router */
     uint32_t heartbeat_ms, silent_ms;
+    struct placement_policy policy;
     struct gate_self *gate; /* outlives the fleet; NULL: without a secret */
 };
 /* OK when a worker that says this can serve the router's model, else why not. */
@@ -79,6 +80,9 @@ struct fleet_worker {
     struct fleet_decode decode;
     struct fleet_prefix prefix;
     uint64_t foreign_tokens, inflight_tokens, tokens_done;
+    uint32_t sent_requests;  /* since its last heartbeat, */
+    uint64_t sent_tokens;    /* and what they were charged */
+    double step_ms;          /* of a decode node's steps in the last heartbeats that told of any */
     uint64_t links_unproven; /* connections it turned away */
     double tokens_per_s;
     uint64_t since_ns, heard_ns;
@@ -117,14 +121,22 @@ enum status fleet_send(struct fleet *fleet, worker_handle handle, enum message_i
 /* Connections turned away because the proof of the secret was missing or wrong, here and at all
  * workers, those that are gone included. */
 uint64_t fleet_links_unproven(const struct fleet *fleet);
+/* Books a request's tokens, and that it comes beside what the worker last reported. */
 void fleet_charge(struct fleet *fleet, worker_handle handle, uint64_t tokens);
 /* The worker has no room now: placement passes it over until a heartbeat or a release. */
 void fleet_mark_full(struct fleet *fleet, worker_handle handle);
 /* Of a life that is over: nothing happens. */
 void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens);
 
+/* What a request is to the fleet. */
+struct fleet_request {
+    uint32_t prompt_tokens, max_tokens, local_tokens;
+    worker_handle stay_prefill, stay_decode; /* that serve its session, or are to keep it; or 0 */
+    const worker_handle *barred;             /* [barred_count]: have failed it already */
+    uint32_t barred_count;
+};
 /* Chooses; each call moves the turn of ties on. The handles are 0 where there is none. */
-struct placement fleet_place(struct fleet *fleet, const struct placement_request *request,
+struct placement fleet_place(struct fleet *fleet, const struct fleet_request *request,
                              worker_handle *prefill_out, worker_handle *decode_out);
 /* The longest sequence a request may have now: of the decode nodes that are up, no more than the
  * model's own; the model's own when none is. */

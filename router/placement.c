@@ -4,23 +4,113 @@
 
 #include "base/check.h"
 
+/* A pool is never counted as fuller than this, so that the pressure stays a number. */
+#define PRESSURE_SHARE_MAX 0.99
+
+const struct placement_policy placement_default_policy = {
+    .prefill = {.queue = 1, .work = 1, .pressure_ms = 20},
+    .decode = {.queue = 1, .work = 1, .pressure_ms = 100},
+    .slow_start_ms = 10000,
+    .slow_start_share = 0.1,
+    .tie_ratio = 0.05,
+    .tie_ms = 1,
+    .stay_ms = 250,
+};
+
 const char *placement_reason_name(enum placement_reason reason)
 {
     static const char *const names[] = {
         [PLACEMENT_PAIR] = "pair",           [PLACEMENT_LOCAL] = "local",
-        [PLACEMENT_SHORT] = "short",         [PLACEMENT_ONE_TOKEN] = "one_token",
-        [PLACEMENT_NO_DECODE] = "no_decode", [PLACEMENT_FULL] = "full",
-        [PLACEMENT_TOO_LONG] = "too_long",
+        [PLACEMENT_UNPAIRED] = "unpaired",   [PLACEMENT_SHORT] = "short",
+        [PLACEMENT_ONE_TOKEN] = "one_token", [PLACEMENT_NO_DECODE] = "no_decode",
+        [PLACEMENT_FULL] = "full",           [PLACEMENT_TOO_LONG] = "too_long",
     };
     return (size_t)reason < ARRAY_COUNT(names) ? names[reason] : "unknown";
 }
 
-static double cost_s(const struct placement_worker *worker)
+/* What is given, so that the leaves need not carry it around. */
+struct question {
+    const struct placement_policy *policy;
+    const struct placement_snapshot *snapshot;
+    const struct placement_request *request;
+    uint32_t answer_tokens; /* as charged */
+};
+
+static const struct placement_worker *worker_at(const struct question *q, uint32_t index)
+{
+    return &q->snapshot->workers[index];
+}
+
+static struct placement_view view_of(const struct question *q, uint32_t index)
+{
+    return q->request->views ? q->request->views[index] : (struct placement_view){0};
+}
+
+/* At least one token is always computed: it gives the logits of the first new one. */
+static uint32_t uncached_tokens(const struct question *q, uint32_t index)
+{
+    const uint32_t cached = view_of(q, index).cached_tokens;
+    return cached < q->request->prompt_tokens ? q->request->prompt_tokens - cached : 1;
+}
+
+/* ---- predictions in milliseconds ---- */
+
+static double tokens_per_ms(const struct placement_worker *worker)
 {
     /* A worker that has measured nothing yet counts as slow, not as infinitely fast. */
-    const double speed = worker->tokens_per_s > 1.0 ? worker->tokens_per_s : 1.0;
-    return (double)(worker->foreign_tokens + worker->inflight_tokens) / speed;
+    return (worker->tokens_per_s > 1.0 ? worker->tokens_per_s : 1.0) / 1e3;
 }
+
+static double queue_ms(const struct placement_worker *worker)
+{
+    return (double)(worker->foreign_tokens + worker->inflight_tokens) / tokens_per_ms(worker);
+}
+
+static double pressure_ms(const struct placement_worker *worker, uint64_t new_tokens, double weight)
+{
+    if (worker->pages_total == 0 || worker->page_tokens == 0)
+        return 0;
+    const double new_pages = ceil((double)new_tokens / worker->page_tokens);
+    const double share =
+        fmin((worker->pages_used + new_pages) / worker->pages_total, PRESSURE_SHARE_MAX);
+    return weight * share / (1 - share);
+}
+
+/* The share of its speed a worker counts with. */
+static double slow_start(const struct placement_policy *policy,
+                         const struct placement_worker *worker)
+{
+    if (worker->age_ms >= policy->slow_start_ms)
+        return 1;
+    return fmax(policy->slow_start_share, (double)worker->age_ms / policy->slow_start_ms);
+}
+
+/* reads: the prompt is its work. */
+static double cost_ms(const struct question *q, uint32_t index, bool reads)
+{
+    const struct placement_worker *worker = worker_at(q, index);
+    const bool decode = worker->role == WORKER_DECODE;
+    const struct placement_weights *weights = decode ? &q->policy->decode : &q->policy->prefill;
+    const uint32_t uncached = uncached_tokens(q, index);
+    const double work_ms = reads ? uncached / tokens_per_ms(worker) : 0;
+    const uint64_t held = (uint64_t)uncached + (decode ? q->answer_tokens : 0);
+    return (weights->queue * queue_ms(worker) + weights->work * work_ms) /
+               slow_start(q->policy, worker) +
+           pressure_ms(worker, held, weights->pressure_ms);
+}
+
+static double predicted_tpot_ms(const struct placement_worker *worker)
+{
+    if (worker->running == 0)
+        return 0;
+    /* One more row lengthens a step by nothing where memory is the limit, and by its share of the
+     * batch where arithmetic is: half of that is never wrong by much. */
+    if (worker->step_ms > 0)
+        return worker->step_ms * (1 + 0.5 / worker->running);
+    return (worker->running + 1) / tokens_per_ms(worker);
+}
+
+/* ---- who can ---- */
 
 static bool fits(const struct placement_worker *worker, const struct placement_request *request)
 {
@@ -32,135 +122,232 @@ static bool fits(const struct placement_worker *worker, const struct placement_r
     return worker->page_tokens == 0 || (uint64_t)worker->pages_total * worker->page_tokens >= held;
 }
 
-static bool costs_less(double a, double b)
+static bool would_do(const struct question *q, uint32_t index, enum worker_role role)
 {
-    return a < b - 1e-9 * fmax(fabs(a), fabs(b));
+    const struct placement_worker *worker = worker_at(q, index);
+    return worker->up && worker->role == role && !view_of(q, index).barred &&
+           fits(worker, q->request);
 }
 
-static bool is_candidate(const struct placement_worker *worker,
-                         const struct placement_request *request, enum worker_role role,
-                         const uint32_t *kind)
+static bool is_candidate(const struct question *q, uint32_t index, enum worker_role role)
 {
-    return worker->up && !worker->full && worker->role == role &&
-           (!kind || worker->kind == *kind) && fits(worker, request);
+    return would_do(q, index, role) && !worker_at(q, index)->full;
 }
 
-/* Candidates in the order in which ties fall to them: from the turn on, then round. */
-static uint32_t candidates(const struct placement_snapshot *snapshot,
-                           const struct placement_request *request, enum worker_role role,
-                           const uint32_t *kind, uint32_t out[PLACEMENT_WORKERS_MAX])
+/* ---- the cheapest ---- */
+
+/* Candidates with their costs, in the order of the snapshot. */
+struct offers {
+    uint32_t count;
+    uint32_t index[PLACEMENT_WORKERS_MAX];
+    double cost_ms[PLACEMENT_WORKERS_MAX]; /* with its partner's */
+    double own_ms[PLACEMENT_WORKERS_MAX];
+};
+
+static void offer(struct offers *offers, uint32_t index, double own, double partner)
 {
-    uint32_t found[PLACEMENT_WORKERS_MAX];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < snapshot->count; i++) {
-        if (is_candidate(&snapshot->workers[i], request, role, kind))
-            found[count++] = i;
-    }
-    for (uint32_t i = 0; i < count; i++)
-        out[i] = found[(snapshot->turn + i) % count];
-    return count;
+    offers->index[offers->count] = index;
+    offers->own_ms[offers->count] = own;
+    offers->cost_ms[offers->count++] = own + partner;
 }
 
-/* The cheapest fitting worker of a role, of any kind when kind is NULL; -1 for none. */
-static int32_t cheapest(const struct placement_snapshot *snapshot,
-                        const struct placement_request *request, enum worker_role role,
-                        const uint32_t *kind)
+/* The worker of the session if it costs little more than the cheapest, else whose turn it is among
+ * the cheapest; -1 of none. */
+static int32_t choose(const struct question *q, const struct offers *offers, double *cost_out)
 {
-    uint32_t order[PLACEMENT_WORKERS_MAX];
-    const uint32_t count = candidates(snapshot, request, role, kind, order);
-    int32_t best = -1;
-    double best_cost = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const double cost = cost_s(&snapshot->workers[order[i]]);
-        if (best < 0 || costs_less(cost, best_cost)) {
-            best = (int32_t)order[i];
-            best_cost = cost;
+    if (offers->count == 0)
+        return -1;
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < offers->count; i++)
+        best = offers->cost_ms[i] < offers->cost_ms[best] ? i : best;
+    const double least = offers->cost_ms[best];
+    const double tie = least + offers->own_ms[best] * q->policy->tie_ratio + q->policy->tie_ms;
+    uint32_t ties[PLACEMENT_WORKERS_MAX];
+    uint32_t tie_count = 0;
+    for (uint32_t i = 0; i < offers->count; i++) {
+        if (view_of(q, offers->index[i]).stays &&
+            offers->cost_ms[i] <= least + q->policy->stay_ms) {
+            *cost_out = offers->cost_ms[i];
+            return (int32_t)offers->index[i];
         }
+        if (offers->cost_ms[i] <= tie)
+            ties[tie_count++] = i;
     }
-    return best;
+    const uint32_t chosen = ties[q->snapshot->turn % tie_count];
+    *cost_out = offers->cost_ms[chosen];
+    return (int32_t)offers->index[chosen];
 }
+
+/* The prefill node that a decode node of this kind would be paired with; -1 for none. */
+static int32_t choose_prefill(const struct question *q, uint32_t kind, double *cost_out)
+{
+    struct offers offers = {.count = 0};
+    for (uint32_t i = 0; i < q->snapshot->count; i++) {
+        if (worker_at(q, i)->kind == kind && is_candidate(q, i, WORKER_PREFILL))
+            offer(&offers, i, cost_ms(q, i, true), 0);
+    }
+    return choose(q, &offers, cost_out);
+}
+
+/* Decode nodes mostly are of one kind: its prefill node is looked for once. */
+struct partner {
+    bool known;
+    uint32_t kind;
+    int32_t prefill;
+    double cost_ms;
+};
+
+static const struct partner *partner_of(const struct question *q, uint32_t kind,
+                                        struct partner *partner)
+{
+    if (!partner->known || partner->kind != kind) {
+        partner->known = true;
+        partner->kind = kind;
+        partner->prefill = choose_prefill(q, kind, &partner->cost_ms);
+    }
+    return partner;
+}
+
+/* The cheapest pair of one kind; false when no decode node has a prefill node to go with. */
+static bool choose_pair(const struct question *q, struct placement *placement)
+{
+    struct offers offers = {.count = 0};
+    struct partner partner = {.known = false};
+    double cost;
+    for (uint32_t i = 0; i < q->snapshot->count; i++) {
+        if (!is_candidate(q, i, WORKER_DECODE) ||
+            partner_of(q, worker_at(q, i)->kind, &partner)->prefill < 0)
+            continue;
+        /* The little that a decode node reads itself rides in one of its steps. */
+        const bool short_read = uncached_tokens(q, i) <= q->request->local_tokens;
+        offer(&offers, i, cost_ms(q, i, false), short_read ? 0 : partner.cost_ms);
+    }
+    placement->decode = choose(q, &offers, &cost);
+    if (placement->decode < 0)
+        return false;
+    const uint32_t kind = worker_at(q, (uint32_t)placement->decode)->kind;
+    placement->prefill = partner_of(q, kind, &partner)->prefill;
+    return true;
+}
+
+static int32_t choose_alone(const struct question *q)
+{
+    struct offers offers = {.count = 0};
+    double cost;
+    for (uint32_t i = 0; i < q->snapshot->count; i++) {
+        if (is_candidate(q, i, WORKER_DECODE))
+            offer(&offers, i, cost_ms(q, i, true), 0);
+    }
+    return choose(q, &offers, &cost);
+}
+
+/* ---- why not ---- */
 
 /* A prefill node that would do for the decode node, were it not full: better to wait for it than to
  * read the prompt where answers are written. */
-static bool has_full_prefill(const struct placement_snapshot *snapshot,
-                             const struct placement_request *request, uint32_t kind)
+static bool has_full_prefill(const struct question *q, uint32_t kind)
 {
-    for (uint32_t i = 0; i < snapshot->count; i++) {
-        const struct placement_worker *worker = &snapshot->workers[i];
-        if (worker->up && worker->full && worker->role == WORKER_PREFILL && worker->kind == kind &&
-            fits(worker, request))
+    for (uint32_t i = 0; i < q->snapshot->count; i++) {
+        if (worker_at(q, i)->full && worker_at(q, i)->kind == kind &&
+            would_do(q, i, WORKER_PREFILL))
             return true;
     }
     return false;
 }
 
+/* Prefill nodes are there, but of another kind. */
+static bool has_strange_prefill(const struct question *q, uint32_t kind)
+{
+    bool strange = false;
+    for (uint32_t i = 0; i < q->snapshot->count; i++) {
+        const struct placement_worker *worker = worker_at(q, i);
+        if (!worker->up || worker->role != WORKER_PREFILL)
+            continue;
+        if (worker->kind == kind)
+            return false;
+        strange = true;
+    }
+    return strange;
+}
+
 /* Why no decode node was chosen. */
-static enum placement_reason why_none(const struct placement_snapshot *snapshot,
-                                      const struct placement_request *request)
+static enum placement_reason why_none(const struct question *q)
 {
     enum placement_reason reason = PLACEMENT_NO_DECODE;
-    for (uint32_t i = 0; i < snapshot->count; i++) {
-        const struct placement_worker *worker = &snapshot->workers[i];
-        if (!worker->up || worker->role != WORKER_DECODE)
+    for (uint32_t i = 0; i < q->snapshot->count; i++) {
+        const struct placement_worker *worker = worker_at(q, i);
+        if (!worker->up || worker->role != WORKER_DECODE || view_of(q, i).barred)
             continue;
-        if (fits(worker, request))
+        if (fits(worker, q->request))
             return PLACEMENT_FULL;
         reason = PLACEMENT_TOO_LONG;
     }
     return reason;
 }
 
-/* The cheapest pair of one kind; false when no decode node has a prefill node to go with. */
-static bool choose_pair(const struct placement_snapshot *snapshot,
-                        const struct placement_request *request, struct placement *placement)
+/* ---- the answer ---- */
+
+static void predict(const struct question *q, struct placement *placement)
 {
-    uint32_t order[PLACEMENT_WORKERS_MAX];
-    const uint32_t count = candidates(snapshot, request, WORKER_DECODE, NULL, order);
-    double best_cost = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct placement_worker *worker = &snapshot->workers[order[i]];
-        const int32_t prefill = cheapest(snapshot, request, WORKER_PREFILL, &worker->kind);
-        if (prefill < 0)
-            continue;
-        const double cost = cost_s(worker) + cost_s(&snapshot->workers[prefill]);
-        if (placement->decode < 0 || costs_less(cost, best_cost)) {
-            placement->decode = (int32_t)order[i];
-            placement->prefill = prefill;
-            best_cost = cost;
-        }
-    }
-    return placement->decode >= 0;
+    if (placement->decode >= 0)
+        placement->tpot_ms = predicted_tpot_ms(worker_at(q, (uint32_t)placement->decode));
+    if (placement->prefill < 0 ||
+        (placement->decode >= 0 &&
+         uncached_tokens(q, (uint32_t)placement->decode) <= placement->local_tokens))
+        return;
+    const uint32_t reader = (uint32_t)placement->prefill;
+    const struct placement_worker *worker = worker_at(q, reader);
+    placement->tokens_per_ms = tokens_per_ms(worker);
+    placement->wait_ms = queue_ms(worker);
+    placement->cached_tokens = q->request->prompt_tokens - uncached_tokens(q, reader);
+    placement->ttft_ms = placement->wait_ms + uncached_tokens(q, reader) / placement->tokens_per_ms;
 }
 
-struct placement placement_choose(const struct placement_snapshot *snapshot,
+static void settle_pair(const struct question *q, struct placement *placement)
+{
+    placement->reason = PLACEMENT_PAIR;
+    placement->prefill_charge = uncached_tokens(q, (uint32_t)placement->prefill);
+    placement->decode_charge = q->answer_tokens;
+    placement->local_tokens = q->request->local_tokens;
+    if (q->request->max_tokens != 1)
+        return;
+    placement->reason = PLACEMENT_ONE_TOKEN;
+    placement->decode = -1;
+    placement->decode_charge = 0;
+    placement->local_tokens = 0;
+}
+
+struct placement placement_choose(const struct placement_policy *policy,
+                                  const struct placement_snapshot *snapshot,
                                   const struct placement_request *request)
 {
+    CHECK(snapshot->count <= PLACEMENT_WORKERS_MAX);
     struct placement placement = {.prefill = -1, .decode = -1};
-    const uint32_t answer = request->max_tokens < PLACEMENT_ANSWER_TOKENS ? request->max_tokens
-                                                                          : PLACEMENT_ANSWER_TOKENS;
-    if (choose_pair(snapshot, request, &placement)) {
-        placement.reason = PLACEMENT_PAIR;
-        placement.prefill_charge = request->prompt_tokens;
-        placement.decode_charge = answer;
-        placement.local_tokens = request->local_tokens;
-        if (request->max_tokens == 1) {
-            placement.reason = PLACEMENT_ONE_TOKEN;
-            placement.decode = -1;
-            placement.decode_charge = 0;
-            placement.local_tokens = 0;
-        }
+    const struct question q = {.policy = policy,
+                               .snapshot = snapshot,
+                               .request = request,
+                               .answer_tokens = request->max_tokens < PLACEMENT_ANSWER_TOKENS
+                                                    ? request->max_tokens
+                                                    : PLACEMENT_ANSWER_TOKENS};
+    if (choose_pair(&q, &placement)) {
+        settle_pair(&q, &placement);
+        predict(&q, &placement);
         return placement;
     }
-    placement.decode = cheapest(snapshot, request, WORKER_DECODE, NULL);
-    if (placement.decode >= 0 &&
-        has_full_prefill(snapshot, request, snapshot->workers[placement.decode].kind)) {
+    placement.decode = choose_alone(&q);
+    if (placement.decode < 0) {
+        placement.reason = why_none(&q);
+        return placement;
+    }
+    const uint32_t kind = worker_at(&q, (uint32_t)placement.decode)->kind;
+    if (has_full_prefill(&q, kind)) {
         placement.decode = -1;
         placement.reason = PLACEMENT_FULL;
-    } else if (placement.decode >= 0) {
-        placement.reason = PLACEMENT_LOCAL;
-        placement.decode_charge = (uint64_t)request->prompt_tokens + answer;
-    } else {
-        placement.reason = why_none(snapshot, request);
+        return placement;
     }
+    placement.reason = has_strange_prefill(&q, kind) ? PLACEMENT_UNPAIRED : PLACEMENT_LOCAL;
+    placement.decode_charge =
+        (uint64_t)uncached_tokens(&q, (uint32_t)placement.decode) + q.answer_tokens;
+    predict(&q, &placement);
     return placement;
 }

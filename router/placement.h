@@ -1,8 +1,17 @@
 /* The choice of workers for a request: a pure function of a snapshot of the fleet and the request.
  *
- * The cost of a worker is the time its known work takes: (tokens other routers queued there, as it
- * last said, + tokens this router has sent it and not yet had back) / measured tokens per second.
- * Equal costs go round. Nothing here knows a link, a clock or a lock. */
+ * The cost of a worker is a prediction in milliseconds, and the cheapest pair of one kind is taken:
+ *
+ *   prefill   (queued + sent tokens) / speed + uncached prompt tokens / speed + pressure
+ *   decode    (queued + sent tokens) / speed + pressure, and the uncached prompt where it reads
+ * that pressure  w k / (1 - k), k the share of the pages that are in use with this request
+ *
+ * Sent is what this router has dispatched and not yet had back: a worker's own report is always
+ * older. A worker that has just joined counts as slower than it says for a while, since everything
+ * about it is a guess and it would draw all new work. Costs within a small band are equal and go
+ * round. A session stays with its workers while that costs little more.
+ *
+ * Nothing here knows a link, a clock, a lock or the fleet, so a simulator can call it. */
 #ifndef BATON_ROUTER_PLACEMENT_H
 #define BATON_ROUTER_PLACEMENT_H
 
@@ -18,6 +27,21 @@ enum {
     PLACEMENT_ANSWER_TOKENS = 256,
 };
 
+/* The weights of one role's cost; 1 for a time is that time. */
+struct placement_weights {
+    double queue, work;
+    double pressure_ms; /* w */
+};
+
+struct placement_policy {
+    struct placement_weights prefill, decode;
+    uint32_t slow_start_ms;   /* how long a new worker is held back; 0: not at all */
+    double slow_start_share;  /* of its speed that it counts with at first */
+    double tie_ratio, tie_ms; /* costs this close to the least one are equal to it */
+    double stay_ms;           /* what staying with a session's workers may cost more */
+};
+extern const struct placement_policy placement_default_policy;
+
 struct placement_worker {
     enum worker_role role;
     bool up;
@@ -28,22 +52,35 @@ struct placement_worker {
     uint64_t foreign_tokens;  /* queued there by others */
     uint64_t inflight_tokens; /* charged by this router */
     double tokens_per_s;
+    uint32_t pages_used; /* as reported, and those of what was sent since */
+    uint32_t running;    /* answers a decode node writes, likewise */
+    double step_ms;      /* how long its steps took lately; 0: it has made none */
+    uint32_t age_ms;     /* since it joined */
 };
 
 struct placement_snapshot {
     const struct placement_worker *workers;
     uint32_t count;
-    uint32_t turn; /* ties go to candidate number turn modulo their count, then to those behind */
+    uint32_t turn; /* ties go to candidate number turn modulo their count; begins at a seed */
+};
+
+/* What one worker is to one request. */
+struct placement_view {
+    uint32_t cached_tokens; /* of the prompt's beginning, predicted to be in its pages */
+    bool stays;             /* it serves the request's session */
+    bool barred;            /* it has failed this request already */
 };
 
 struct placement_request {
     uint32_t prompt_tokens, max_tokens;
     uint32_t local_tokens; /* so few that are not in a decode node's pages it may read itself */
+    const struct placement_view *views; /* [count of the snapshot]; NULL: nothing is known */
 };
 
 enum placement_reason {
-    PLACEMENT_PAIR,  /* a prefill and a decode node */
-    PLACEMENT_LOCAL, /* no prefill node fits: the decode node reads the prompt */
+    PLACEMENT_PAIR,     /* a prefill and a decode node */
+    PLACEMENT_LOCAL,    /* no prefill node fits: the decode node reads the prompt */
+    PLACEMENT_UNPAIRED, /* the same, for the prefill nodes there are compute something else */
     PLACEMENT_SHORT, /* a pair, but little of the prompt is not in the decode node's pages: it reads
                       * that itself. Only the decode node can tell, when it is asked to reserve */
     PLACEMENT_ONE_TOKEN, /* ends with its first token: the prefill node alone */
@@ -59,10 +96,20 @@ struct placement {
     /* To be charged at dispatch, and given back once. */
     uint64_t prefill_charge, decode_charge;
     uint32_t local_tokens; /* of a pair: up to so many make it PLACEMENT_SHORT */
+    /* Predicted of the prefill node; nothing is held back for being new. All 0 when a decode node
+     * reads the prompt: it has told how fast it writes, which says little of that. */
+    double wait_ms;         /* until it begins with the prompt */
+    double tokens_per_ms;   /* at which it reads */
+    uint32_t cached_tokens; /* which it need not read */
+    double ttft_ms;         /* from now to the first token */
+    /* Between the tokens of the answer. 0 for a decode node that writes nothing else: however long
+     * its steps are, no other time would be better. */
+    double tpot_ms;
 };
 
 const char *placement_reason_name(enum placement_reason reason);
-struct placement placement_choose(const struct placement_snapshot *snapshot,
+struct placement placement_choose(const struct placement_policy *policy,
+                                  const struct placement_snapshot *snapshot,
                                   const struct placement_request *request);
 
 #endif

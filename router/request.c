@@ -138,10 +138,19 @@ static bool end_choice(struct request *request, uint32_t index, enum request_fin
     CHECK(choice->finish == REQUEST_FINISH_NONE && request->open_count > 0);
     choice->finish = finish;
     choice->stop_id = stop_id;
+    choice->ended_attempt = request->attempt;
     if (--request->open_count == 0)
         return true;
     act(actions, ACTION_CHOICE_END)->choice = index;
     return false;
+}
+
+static void cancel_choice(struct request *request, uint32_t index, struct request_actions *actions)
+{
+    struct request_action *action = act(actions, ACTION_CANCEL);
+    action->worker = request->decode;
+    action->attempt = request->attempt;
+    action->choice = index;
 }
 
 static void on_encoded(struct request *request, const struct request_event *event, uint64_t now_ns,
@@ -167,6 +176,7 @@ static void on_placed(struct request *request, const struct request_event *event
     request->decode = event->decode;
     request->prefill_charged = request->prefill != 0;
     request->decode_charged = request->decode != 0;
+    request->failure = (struct request_failure){0}; /* whatever it was, there is another way */
     if (request->times.placed_ns == 0)
         request->times.placed_ns = now_ns;
     request->report_due[0] = request->prefill != 0;
@@ -327,8 +337,15 @@ static void on_tokens(struct request *request, const struct request_event *event
         return;
     }
     struct request_choice *choice = &request->choices[step->choice];
-    if (choice->finish != REQUEST_FINISH_NONE)
-        return; /* it met a stop string, or comes once more after another placement */
+    if (choice->finish != REQUEST_FINISH_NONE) {
+        /* It met a stop string and was cancelled then, or ended before the request was placed
+         * again: the new decode node need not write it once more. */
+        if (choice->ended_attempt != request->attempt && request->decode_dispatched) {
+            choice->ended_attempt = request->attempt;
+            cancel_choice(request, step->choice, actions);
+        }
+        return;
+    }
     if (step->first_position > choice->next_position) {
         request->overtaken += step->tokens.count;
         if (!request_held_add(&choice->held, step)) {
@@ -376,7 +393,6 @@ static void on_report(struct request *request, const struct request_event *event
 /* From the start with the same seed: what was delivered comes once more and is dropped. */
 static void place_again(struct request *request, struct request_actions *actions)
 {
-    request->placed_again = true;
     drop_decode(request, true, actions);
     drop_prefill(request, true, actions);
     request->prefill = request->decode = 0;
@@ -384,6 +400,28 @@ static void place_again(struct request *request, struct request_actions *actions
     request->report_due[0] = request->report_due[1] = false;
     enter(request, REQUEST_QUEUED, 0);
     act(actions, ACTION_PLACE);
+}
+
+/* No token is out, and what went wrong is not the client's fault: the prefill node died or gave up,
+ * or its pages did not reach the decode node, which may hear of its death first. */
+static bool may_go_elsewhere(const struct request *request, const struct request_event *event)
+{
+    const bool by_prefill = event->worker == request->prefill;
+    return event->worker != 0 && request->prefill != 0 &&
+           ((by_prefill && request->state == REQUEST_RESERVING) ||
+            (request->state == REQUEST_PREFILLING &&
+             (by_prefill || event->kind == EVENT_FAILED))) &&
+           event->failure->http_status >= 500 && !event->failure->again &&
+           request->barred_count < REQUEST_BARRED_MAX;
+}
+
+static void go_elsewhere(struct request *request, const struct request_failure *failure,
+                         struct request_actions *actions)
+{
+    request->failure = *failure;
+    request->barred[request->barred_count++] = request->prefill;
+    request->kept_decode = request->decode;
+    place_again(request, actions);
 }
 
 static void on_failed(struct request *request, const struct request_event *event, uint64_t now_ns,
@@ -400,10 +438,14 @@ static void on_failed(struct request *request, const struct request_event *event
     } else if (event->worker != 0) {
         return;
     }
-    if (event->failure->again && event->worker != 0 && !request->placed_again)
+    if (event->failure->again && event->worker != 0 && !request->placed_again) {
+        request->placed_again = true;
         place_again(request, actions);
-    else
+    } else if (may_go_elsewhere(request, event)) {
+        go_elsewhere(request, event->failure, actions);
+    } else {
         fail(request, event->failure, now_ns, actions);
+    }
 }
 
 static void on_drop(struct request *request, const struct request_event *event, uint64_t now_ns,
@@ -425,10 +467,7 @@ static void on_stopped(struct request *request, const struct request_event *even
     if (end_choice(request, event->choice, REQUEST_FINISH_STOP_STRING, -1, actions)) {
         complete(request, now_ns, actions);
     } else if (request->decode_dispatched) {
-        struct request_action *action = act(actions, ACTION_CANCEL);
-        action->worker = request->decode;
-        action->attempt = request->attempt;
-        action->choice = event->choice;
+        cancel_choice(request, event->choice, actions);
     }
 }
 

@@ -5,7 +5,8 @@
  * exactly once, by exactly one FINISH, FAIL or DROP; whatever was dispatched is cancelled and
  * whatever was charged is released on the way there. Late messages of an ended request or of an
  * older attempt change nothing. A hand-off whose pages were damaged is made once more, from the
- * prompt; tokens that are out already are not delivered again. */
+ * prompt; tokens that are out already are not delivered again. Where a prefill node fails before
+ * the first token another one takes its place, with the same decode node. */
 #ifndef BATON_ROUTER_REQUEST_H
 #define BATON_ROUTER_REQUEST_H
 
@@ -92,7 +93,11 @@ struct request_action {
     struct msg_step step;
 };
 
-enum { REQUEST_ACTIONS_MAX = 12, REQUEST_CHOICES_MAX = 16 };
+enum {
+    REQUEST_ACTIONS_MAX = 12,
+    REQUEST_CHOICES_MAX = 16,
+    REQUEST_BARRED_MAX = 2, /* prefill nodes that may fail one request; it fails with the next */
+};
 #define REQUEST_ALL_CHOICES UINT32_MAX
 struct request_actions {
     struct request_action items[REQUEST_ACTIONS_MAX];
@@ -121,6 +126,7 @@ struct request_choice {
     struct request_held *held;
     enum request_finish finish; /* NONE: it goes on */
     int32_t stop_id;            /* the id that ended it, -1 for none */
+    uint32_t ended_attempt;     /* in which it ended, or was cancelled since */
 };
 
 /* Times of the walk, 0 where it did not get to. */
@@ -143,6 +149,11 @@ struct request {
     bool prefill_dispatched, decode_dispatched; /* it has the job and must be told to cancel */
 
     bool placed_again;      /* once, after pages were damaged on their way */
+    /* Prefill nodes that failed before the first token, `failure` says how the last one did, and
+     * the decode node to stay with. */
+    worker_handle barred[REQUEST_BARRED_MAX];
+    uint32_t barred_count;
+    worker_handle kept_decode;
     uint32_t cached_tokens; /* of the prompt: in the pages of the node that reads it already */
     struct request_choice choices[REQUEST_CHOICES_MAX]; /* [choice_count] */
     uint32_t open_count;                                /* of them, those that go on */

@@ -374,7 +374,9 @@ static enum status open_doors(struct router *router, struct error *error)
     struct fleet_rules rules = {.text = text_info(router->text),
                                 .heartbeat_ms = options->heartbeat_ms,
                                 .silent_ms = options->worker_timeout_ms,
+                                .policy = placement_default_policy,
                                 .gate = &router->gate};
+    rules.policy.slow_start_ms = options->slow_start_ms;
     memcpy(rules.boot_id, router->boot_id, sizeof rules.boot_id);
     TRY(open_gate(router, error));
     TRY(open_journal(router, error));

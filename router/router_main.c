@@ -72,6 +72,8 @@ static const struct config_row rows[] = {
     {"local-prefill-tokens", CONFIG_U32, ROUTER_AT(local_prefill_tokens), "32", "N",
      "a decode node reads a prompt itself when it lacks no more of it than so many tokens", 0,
      65536},
+    {"slow-start-ms", CONFIG_MS, ROUTER_AT(slow_start_ms), "10s", "TIME",
+     "a worker that has just joined is given less than it says it can do for so long", 0, 600000},
     {"drain-ms", CONFIG_MS, ROUTER_AT(drain_ms), "5s", "TIME",
      "on SIGTERM, time for running requests before they end with an error", 0, 3600000},
     {"journal-bytes", CONFIG_BYTES, ROUTER_AT(journal_bytes), "1G", "BYTES",

@@ -134,6 +134,8 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         SERIES(PLACED, METRIC_COUNTER, "reason=\"pair\""),
     [METRIC_PLACED_LOCAL] =
         SERIES(PLACED, METRIC_COUNTER, "reason=\"local\""),
+    [METRIC_PLACED_UNPAIRED] =
+        SERIES(PLACED, METRIC_COUNTER, "reason=\"unpaired\""),
     [METRIC_PLACED_SHORT] =
         SERIES(PLACED, METRIC_COUNTER, "reason=\"short\""),
     [METRIC_PLACED_ONE_TOKEN] =
@@ -144,6 +146,10 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         SERIES(PLACED, METRIC_COUNTER, "reason=\"full\""),
     [METRIC_PLACED_TOO_LONG] =
         SERIES(PLACED, METRIC_COUNTER, "reason=\"too_long\""),
+    [METRIC_PREFILL_RETRIES] =
+        {"baton_prefill_retries_total", NULL, METRIC_COUNTER,
+         "Prefill nodes that failed a request before its first token, so that it went to another.",
+         NULL},
     [METRIC_INFLIGHT] = {"baton_requests_inflight", NULL, METRIC_GAUGE,
         "Requests accepted and not yet ended.", NULL},
     [METRIC_QUEUED] = {"baton_requests_queued", NULL, METRIC_GAUGE,

@@ -175,6 +175,7 @@ static void count_placement(struct router *router, enum placement_reason reason)
     static const enum router_metric rows[PLACEMENT_REASON_COUNT] = {
         [PLACEMENT_PAIR] = METRIC_PLACED_PAIR,
         [PLACEMENT_LOCAL] = METRIC_PLACED_LOCAL,
+        [PLACEMENT_UNPAIRED] = METRIC_PLACED_UNPAIRED,
         [PLACEMENT_SHORT] = METRIC_PLACED_SHORT,
         [PLACEMENT_ONE_TOKEN] = METRIC_PLACED_ONE_TOKEN,
         [PLACEMENT_NO_DECODE] = METRIC_PLACED_NO_DECODE,
@@ -203,9 +204,13 @@ static void place(struct session *session, struct follow_up *next)
         follow_with(next, EVENT_WAIT);
         return;
     }
-    const struct placement_request wanted = {.prompt_tokens = session->request.prompt_tokens,
-                                             .max_tokens = session->request.max_tokens,
-                                             .local_tokens = router->options.local_prefill_tokens};
+    const struct request *request = &session->request;
+    const struct fleet_request wanted = {.prompt_tokens = request->prompt_tokens,
+                                         .max_tokens = request->max_tokens,
+                                         .local_tokens = router->options.local_prefill_tokens,
+                                         .stay_decode = request->kept_decode,
+                                         .barred = request->barred,
+                                         .barred_count = request->barred_count};
     worker_handle prefill, decode;
     next->placement = fleet_place(router->fleet, &wanted, &prefill, &decode);
     const enum placement_reason reason = next->placement.reason;
@@ -224,6 +229,10 @@ static void place(struct session *session, struct follow_up *next)
         follow_with_failure(next, 0, 400, "context_length_exceeded",
                             "The prompt and its answer are longer than any decode node that is "
                             "connected can hold.");
+    } else if (request->barred_count > 0 && prefill == 0) {
+        /* What may have killed prefill nodes is not let near those that write answers. */
+        follow_with_failure(next, 0, request->failure.http_status, request->failure.code,
+                            request->failure.text);
     } else {
         if (from_queue)
             router->probe = session;
@@ -353,14 +362,15 @@ static void settle_probe(struct session *session)
     }
 }
 
-static void after_state_change(struct session *session, enum request_state from)
+/* place has seen to the queue already when it led to something. */
+static void after_state_change(struct session *session, enum request_state from, bool placing)
 {
     const enum request_state to = session->request.state;
     if (from == to)
         return;
     LOG_DEBUG("request %016llx: %s to %s", (unsigned long long)session->request.id,
               request_state_name(from), request_state_name(to));
-    if (from != REQUEST_TOKENISING && to == REQUEST_QUEUED) {
+    if (to == REQUEST_QUEUED && !placing) {
         enqueue(session);
         loop_task_schedule(session->router->pump); /* another node may have room */
     }
@@ -392,7 +402,7 @@ static void feed(struct session *session, const struct request_event *first,
         request_handle(&session->request, &event, now_ns(session), &actions);
         for (uint32_t i = 0; i < actions.count; i++)
             perform(session, &actions.items[i], reserved, &next);
-        after_state_change(session, from);
+        after_state_change(session, from, next.set);
     }
     if (session->request.state != REQUEST_ENDED) {
         set_timer(session);

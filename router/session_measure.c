@@ -106,6 +106,7 @@ void session_measure_end(struct session *session)
                                : METRIC_REQUESTS_FAULT,
                 1);
     observe_span(metrics, METRIC_REQUEST_TIME, times->accepted_ns, times->ended_ns);
+    metrics_add(metrics, METRIC_PREFILL_RETRIES, session->request.barred_count);
     metrics_add(metrics, METRIC_TOKENS_OVERTAKEN, session->request.overtaken);
     metrics_add(metrics, METRIC_TOKENS_DUPLICATE, session->request.duplicates);
     if (times->reserved_ns > 0)

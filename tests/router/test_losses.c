@@ -119,6 +119,52 @@ Test(losses, a_lost_worker_before_the_first_token_is_a_503)
     router_process_stop(&router);
 }
 
+/* Whether it dies or gives up, with a reservation or waiting for one: another prefill node reads
+ * the prompt for the same decode node, and the client sees an answer. */
+Test(losses, a_failed_prefill_node_is_replaced_before_the_first_token)
+{
+    serving_start(NULL);
+    fake_worker_connect(&decode);
+    for (int how = 0; how < 4; how++) {
+        struct fake_worker second, idle;
+        fake_worker_init(&prefill, &router, WORKER_PREFILL, "p0");
+        fake_worker_init(&second, &router, WORKER_PREFILL, "p1");
+        fake_worker_init(&idle, &router, WORKER_DECODE, "d1");
+        fake_worker_connect(&prefill);
+        decode.automatic = false;
+        const uint32_t number = decode.job_count, cancels = decode.cancel_count;
+        struct client client;
+        serving_reach(&client, true, how < 2 ? STAGE_PREFILLING : STAGE_RESERVING);
+        second.automatic = decode.automatic = true;
+        second.partner = &decode;
+        fake_worker_connect(&second);
+        fake_worker_connect(&idle);
+        if (how == 0)
+            fake_failed(&prefill, &prefill.jobs[0], STATUS_INTERNAL, "for the test");
+        else
+            fake_worker_close(&prefill);
+        WAIT_FOR(&router, client_complete(&client));
+        cr_expect_eq(client_status(&client), 200);
+        cr_expect_eq(text_count(client.in.data, "[DONE]"), 1, "%s", client.in.data);
+        cr_assert_eq(decode.job_count, number + 2);
+        cr_expect_eq(decode.cancel_count, cancels + 1);
+        cr_expect_eq(decode.jobs[number].request, decode.jobs[number + 1].request);
+        cr_expect_eq(decode.jobs[number + 1].attempt, decode.jobs[number].attempt + 1);
+        cr_expect_eq(second.job_count, 1);
+        cr_expect_eq(idle.job_count, 0, "the decode node stays");
+        cr_expect_eq(client_metric(&router, "baton_prefill_retries_total"), how + 1);
+        client_close(&client);
+        if (how == 0)
+            fake_worker_close(&prefill);
+        fake_worker_close(&second);
+        fake_worker_close(&idle);
+        WAIT_FOR(&router,
+                 client_metric(&router, "baton_workers{role=\"prefill\",state=\"up\"}") == 0);
+    }
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 Test(losses, a_lost_worker_in_mid_stream_is_one_error_event)
 {
     serving_start(NULL);

@@ -3,16 +3,18 @@
 #include "base/check.h"
 #include "router/placement.h"
 
+static const struct placement_policy *const policy = &placement_default_policy;
+
 #define P(k, queued, speed)                                                                        \
     {                                                                                              \
         .role = WORKER_PREFILL, .up = true, .kind = (k), .context_tokens = 1000,                   \
         .page_tokens = 64, .pages_total = 100, .inflight_tokens = (queued),                        \
-        .tokens_per_s = (speed)                                                                    \
+        .tokens_per_s = (speed), .age_ms = 60000                                                   \
     }
 #define D(k, queued, speed)                                                                        \
     {                                                                                              \
         .role = WORKER_DECODE, .up = true, .kind = (k), .context_tokens = 1000, .page_tokens = 64, \
-        .pages_total = 100, .inflight_tokens = (queued), .tokens_per_s = (speed)                   \
+        .pages_total = 100, .inflight_tokens = (queued), .tokens_per_s = (speed), .age_ms = 60000  \
     }
 
 struct row {
@@ -25,32 +27,39 @@ struct row {
 };
 
 static const struct row rows[] = {
-    {"nobody", {{0}}, 0, 0, {10, 5, 0}, PLACEMENT_NO_DECODE, -1, -1},
-    {"prefill alone is not enough", {P(1, 0, 100)}, 1, 0, {10, 5, 0}, PLACEMENT_NO_DECODE, -1, -1},
-    {"no prefill: local", {D(1, 0, 100)}, 1, 0, {10, 5, 0}, PLACEMENT_LOCAL, -1, 0},
-    {"a pair", {D(1, 0, 100), P(1, 0, 100)}, 2, 0, {10, 5, 0}, PLACEMENT_PAIR, 1, 0},
+    {"nobody", {{0}}, 0, 0, {10, 5, 0, NULL}, PLACEMENT_NO_DECODE, -1, -1},
+    {"prefill alone is not enough",
+     {P(1, 0, 100)},
+     1,
+     0,
+     {10, 5, 0, NULL},
+     PLACEMENT_NO_DECODE,
+     -1,
+     -1},
+    {"no prefill: local", {D(1, 0, 100)}, 1, 0, {10, 5, 0, NULL}, PLACEMENT_LOCAL, -1, 0},
+    {"a pair", {D(1, 0, 100), P(1, 0, 100)}, 2, 0, {10, 5, 0, NULL}, PLACEMENT_PAIR, 1, 0},
     {"one token ends at prefill",
      {D(1, 0, 9), P(1, 0, 9)},
      2,
      0,
-     {10, 1, 0},
+     {10, 1, 0, NULL},
      PLACEMENT_ONE_TOKEN,
      1,
      -1},
-    {"one token without prefill", {D(1, 0, 9)}, 1, 0, {10, 1, 0}, PLACEMENT_LOCAL, -1, 0},
+    {"one token without prefill", {D(1, 0, 9)}, 1, 0, {10, 1, 0, NULL}, PLACEMENT_LOCAL, -1, 0},
     {"other kinds are never paired",
      {D(1, 0, 9), P(2, 0, 9)},
      2,
      0,
-     {10, 5, 0},
-     PLACEMENT_LOCAL,
+     {10, 5, 0, NULL},
+     PLACEMENT_UNPAIRED,
      -1,
      0},
     {"a pair before a cheaper local",
      {D(1, 0, 9), D(2, 900, 9), P(2, 900, 9)},
      3,
      0,
-     {10, 5, 0},
+     {10, 5, 0, NULL},
      PLACEMENT_PAIR,
      2,
      1},
@@ -58,7 +67,7 @@ static const struct row rows[] = {
      {D(1, 50, 100), D(1, 40, 100), P(1, 9, 10), P(1, 8, 10)},
      4,
      0,
-     {10, 5, 0},
+     {10, 5, 0, NULL},
      PLACEMENT_PAIR,
      3,
      1},
@@ -66,7 +75,7 @@ static const struct row rows[] = {
      {D(1, 50, 100), D(1, 40, 10), P(1, 0, 10)},
      3,
      0,
-     {10, 5, 0},
+     {10, 5, 0, NULL},
      PLACEMENT_PAIR,
      2,
      0},
@@ -74,7 +83,7 @@ static const struct row rows[] = {
      {D(1, 0, 9), D(1, 0, 9), P(1, 0, 9), P(1, 0, 9)},
      4,
      0,
-     {10, 5, 0},
+     {10, 5, 0, NULL},
      PLACEMENT_PAIR,
      2,
      0},
@@ -82,7 +91,7 @@ static const struct row rows[] = {
      {D(1, 0, 9), D(1, 0, 9), P(1, 0, 9), P(1, 0, 9)},
      4,
      1,
-     {10, 5, 0},
+     {10, 5, 0, NULL},
      PLACEMENT_PAIR,
      3,
      1},
@@ -90,7 +99,7 @@ static const struct row rows[] = {
      {D(1, 0, 9), D(1, 0, 9), P(1, 0, 9), P(1, 0, 9)},
      4,
      2,
-     {10, 5, 0},
+     {10, 5, 0, NULL},
      PLACEMENT_PAIR,
      2,
      0},
@@ -98,11 +107,11 @@ static const struct row rows[] = {
      {D(1, 0, 9), P(1, 0, 9)},
      2,
      0,
-     {900, 101, 0},
+     {900, 101, 0, NULL},
      PLACEMENT_TOO_LONG,
      -1,
      -1},
-    {"to the token", {D(1, 0, 9), P(1, 0, 9)}, 2, 0, {900, 100, 0}, PLACEMENT_PAIR, 1, 0},
+    {"to the token", {D(1, 0, 9), P(1, 0, 9)}, 2, 0, {900, 100, 0, NULL}, PLACEMENT_PAIR, 1, 0},
 };
 
 Test(placement, table)
@@ -110,7 +119,7 @@ Test(placement, table)
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         const struct row *row = &rows[i];
         const struct placement_snapshot snapshot = {row->workers, row->count, row->turn};
-        const struct placement placement = placement_choose(&snapshot, &row->request);
+        const struct placement placement = placement_choose(policy, &snapshot, &row->request);
         cr_expect_eq(placement.reason, row->reason, "%s: %s", row->name,
                      placement_reason_name(placement.reason));
         cr_expect_eq(placement.prefill, row->prefill, "%s: P %d", row->name, placement.prefill);
@@ -122,8 +131,8 @@ static struct placement choose(const struct placement_worker *workers, uint32_t 
                                uint32_t prompt, uint32_t max_tokens)
 {
     const struct placement_snapshot snapshot = {workers, count, 0};
-    const struct placement_request request = {prompt, max_tokens, 0};
-    return placement_choose(&snapshot, &request);
+    const struct placement_request request = {prompt, max_tokens, 0, NULL};
+    return placement_choose(policy, &snapshot, &request);
 }
 
 Test(placement, down_and_full_workers_are_passed_over)
@@ -149,11 +158,11 @@ Test(placement, a_pair_says_what_the_decode_node_may_read)
 {
     const struct placement_worker workers[] = {D(1, 0, 9), P(1, 0, 9)};
     const struct placement_snapshot both = {workers, 2, 0}, alone = {workers, 1, 0};
-    struct placement_request request = {100, 20, 32};
-    cr_expect_eq(placement_choose(&both, &request).local_tokens, 32);
-    cr_expect_eq(placement_choose(&alone, &request).local_tokens, 0);
+    struct placement_request request = {100, 20, 32, NULL};
+    cr_expect_eq(placement_choose(policy, &both, &request).local_tokens, 32);
+    cr_expect_eq(placement_choose(policy, &alone, &request).local_tokens, 0);
     request.max_tokens = 1;
-    cr_expect_eq(placement_choose(&both, &request).local_tokens, 0);
+    cr_expect_eq(placement_choose(policy, &both, &request).local_tokens, 0);
 }
 
 Test(placement, charges)
@@ -189,8 +198,8 @@ Test(placement, spreads_as_it_charges)
     uint32_t placed[4] = {0};
     for (uint32_t i = 0; i < 100; i++) {
         const struct placement_snapshot snapshot = {workers, 4, i};
-        const struct placement_request request = {i % 5 == 0 ? 500 : 10, 10, 0};
-        const struct placement placement = placement_choose(&snapshot, &request);
+        const struct placement_request request = {i % 5 == 0 ? 500 : 10, 10, 0, NULL};
+        const struct placement placement = placement_choose(policy, &snapshot, &request);
         workers[placement.prefill].inflight_tokens += placement.prefill_charge;
         workers[placement.decode].inflight_tokens += placement.decode_charge;
         placed[placement.prefill]++;
@@ -200,4 +209,177 @@ Test(placement, spreads_as_it_charges)
     cr_expect_eq(placed[1], 50);
     const uint64_t a = workers[2].inflight_tokens, b = workers[3].inflight_tokens;
     cr_expect_leq(a > b ? a - b : b - a, 500, "%lu and %lu", (unsigned long)a, (unsigned long)b);
+}
+
+static struct placement choose_with(const struct placement_worker *workers,
+                                    const struct placement_view *views, uint32_t count,
+                                    uint32_t turn, struct placement_request request)
+{
+    const struct placement_snapshot snapshot = {workers, count, turn};
+    request.views = views;
+    return placement_choose(policy, &snapshot, &request);
+}
+
+/* Whoever's turn it is, a prompt goes where its beginning is, unless the wait there is longer than
+ * reading it anew. */
+Test(placement, a_cached_beginning_is_worth_its_reading)
+{
+    struct placement_worker workers[] = {D(1, 0, 100), P(1, 0, 1000), P(1, 0, 1000)};
+    struct placement_view views[3] = {{0}, {0}, {.cached_tokens = 512}};
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        const struct placement placement =
+            choose_with(workers, views, 3, turn, (struct placement_request){640, 20, 0, NULL});
+        cr_expect_eq(placement.prefill, 2);
+        cr_expect_eq(placement.prefill_charge, 128, "what is cached is no work");
+        cr_expect_eq(placement.cached_tokens, 512);
+    }
+    workers[2].inflight_tokens = 400;
+    cr_expect_eq(
+        choose_with(workers, views, 3, 0, (struct placement_request){640, 20, 0, NULL}).prefill, 2);
+    workers[2].foreign_tokens = 400;
+    cr_expect_eq(
+        choose_with(workers, views, 3, 0, (struct placement_request){640, 20, 0, NULL}).prefill, 1,
+        "800 tokens before it, 512 to be had");
+    /* All of it is there: the last token is computed all the same. */
+    views[1].cached_tokens = 640;
+    cr_expect_eq(choose_with(workers, views, 3, 0, (struct placement_request){640, 20, 0, NULL})
+                     .prefill_charge,
+                 1);
+}
+
+/* It reads the little that is not in its pages itself, so a busy prefill node is no matter. */
+Test(placement, a_decode_node_that_has_the_prompt_needs_no_prefill_node)
+{
+    struct placement_worker workers[] = {D(1, 0, 100), D(1, 10, 100), P(1, 9000, 1000)};
+    const struct placement_view views[3] = {{0}, {.cached_tokens = 320}, {0}};
+    struct placement_request request = {350, 20, 32, NULL};
+    const struct placement placement = choose_with(workers, views, 3, 0, request);
+    cr_expect_eq(placement.decode, 1);
+    cr_expect_eq(placement.ttft_ms, 0, "a decode node's reading is not predicted");
+    request.local_tokens = 16;
+    cr_expect_eq(choose_with(workers, views, 3, 0, request).decode, 0);
+}
+
+/* Both are idle, but where 97 of 100 pages are taken somebody would soon be preempted. */
+Test(placement, full_pools_are_shunned)
+{
+    struct placement_worker workers[] = {D(1, 0, 100), D(1, 50, 100), P(1, 0, 1000)};
+    cr_expect_eq(
+        choose_with(workers, NULL, 3, 0, (struct placement_request){100, 20, 0, NULL}).decode, 0);
+    workers[0].pages_used = 50;
+    cr_expect_eq(
+        choose_with(workers, NULL, 3, 0, (struct placement_request){100, 20, 0, NULL}).decode, 0,
+        "half full costs w, which is less than half a second");
+    workers[0].pages_used = 95;
+    cr_expect_eq(
+        choose_with(workers, NULL, 3, 0, (struct placement_request){100, 20, 0, NULL}).decode, 1);
+    /* More than all, as reports and bookings may add up to, is no division by nothing. */
+    workers[0].pages_used = workers[1].pages_used = UINT32_MAX;
+    cr_expect_geq(
+        choose_with(workers, NULL, 3, 0, (struct placement_request){100, 20, 0, NULL}).decode, 0);
+}
+
+/* A node that has come back with an honest nothing does not get everything. */
+Test(placement, new_workers_start_slowly)
+{
+    struct placement_worker workers[] = {D(1, 0, 100), P(1, 200, 1000), P(1, 0, 1000)};
+    const struct placement_request request = {300, 20, 0, NULL};
+    workers[2].age_ms = 0;
+    cr_expect_eq(choose_with(workers, NULL, 3, 0, request).prefill, 1, "a tenth of its speed");
+    workers[2].age_ms = policy->slow_start_ms / 2;
+    cr_expect_eq(choose_with(workers, NULL, 3, 0, request).prefill, 1, "600 ms against 500");
+    workers[2].age_ms = policy->slow_start_ms * 3 / 4;
+    cr_expect_eq(choose_with(workers, NULL, 3, 0, request).prefill, 2, "400 ms against 500");
+    const struct placement placement = choose_with(workers, NULL, 3, 0, request);
+    cr_expect_float_eq(placement.ttft_ms, 300, 1e-9, "it is not really slower");
+}
+
+Test(placement, a_session_stays_unless_that_costs_much)
+{
+    struct placement_worker workers[] = {D(1, 0, 1000), D(1, 0, 1000), P(1, 0, 1000),
+                                         P(1, 0, 1000)};
+    const struct placement_request request = {100, 20, 0, NULL};
+    const struct placement_view views[] = {{0}, {.stays = true}, {.stays = true}, {0}};
+    for (uint32_t turn = 0; turn < 4; turn++) {
+        const struct placement placement = choose_with(workers, views, 4, turn, request);
+        cr_expect_eq(placement.decode, 1);
+        cr_expect_eq(placement.prefill, 2);
+    }
+    workers[1].inflight_tokens = workers[2].inflight_tokens = 240;
+    cr_expect_eq(choose_with(workers, views, 4, 0, request).decode, 1);
+    cr_expect_eq(choose_with(workers, views, 4, 0, request).prefill, 2);
+    workers[1].inflight_tokens = workers[2].inflight_tokens = 300;
+    cr_expect_eq(choose_with(workers, views, 4, 0, request).decode, 0, "overloaded");
+    cr_expect_eq(choose_with(workers, views, 4, 0, request).prefill, 3);
+    workers[1].inflight_tokens = workers[2].inflight_tokens = 0;
+    workers[1].up = false;
+    workers[2].full = true;
+    cr_expect_eq(choose_with(workers, views, 4, 0, request).decode, 0, "gone");
+    cr_expect_eq(choose_with(workers, views, 4, 0, request).prefill, 3, "full");
+}
+
+Test(placement, who_failed_the_request_does_not_get_it_again)
+{
+    const struct placement_worker workers[] = {D(1, 0, 9), P(1, 0, 9), P(1, 900, 9)};
+    struct placement_view views[3] = {{0}, {.barred = true}, {0}};
+    const struct placement_request request = {10, 5, 0, NULL};
+    cr_expect_eq(choose_with(workers, views, 3, 0, request).prefill, 2);
+    views[2].barred = true;
+    cr_expect_eq(choose_with(workers, views, 3, 0, request).reason, PLACEMENT_LOCAL);
+    views[0].barred = true;
+    cr_expect_eq(choose_with(workers, views, 3, 0, request).reason, PLACEMENT_NO_DECODE);
+}
+
+/* Measurements are never equal: what differs by a few per cent goes round. */
+Test(placement, nearly_equal_costs_go_round)
+{
+    struct placement_worker workers[] = {D(1, 0, 100), P(1, 0, 1000), P(1, 0, 1030), P(1, 0, 1200)};
+    const struct placement_request request = {300, 20, 0, NULL};
+    workers[3].up = false;
+    uint32_t placed[4] = {0};
+    for (uint32_t turn = 7; turn < 17; turn++)
+        placed[choose_with(workers, NULL, 4, turn, request).prefill]++;
+    cr_expect_eq(placed[1], 5);
+    cr_expect_eq(placed[2], 5);
+    workers[3].up = true;
+    for (uint32_t turn = 7; turn < 17; turn++)
+        cr_expect_eq(choose_with(workers, NULL, 4, turn, request).prefill, 3);
+}
+
+/* One slow worker of three (R10): what it is given is what it can do. */
+Test(placement, a_slow_worker_gets_its_share)
+{
+    struct placement_worker workers[] = {D(1, 0, 1000), P(1, 0, 1000), P(1, 0, 1000), P(1, 0, 100)};
+    uint32_t placed[4] = {0};
+    for (uint32_t i = 0; i < 420; i++) {
+        const struct placement placement =
+            choose_with(workers, NULL, 4, i, (struct placement_request){100, 1, 0, NULL});
+        workers[placement.prefill].inflight_tokens += placement.prefill_charge;
+        placed[placement.prefill]++;
+    }
+    cr_expect_leq(placed[3], 25, "%u of 420", placed[3]);
+    cr_expect_geq(placed[3], 15, "%u of 420", placed[3]);
+}
+
+Test(placement, predictions)
+{
+    struct placement_worker workers[] = {D(1, 0, 100), P(1, 500, 1000)};
+    const struct placement_request request = {300, 20, 0, NULL};
+    struct placement placement = choose_with(workers, NULL, 2, 0, request);
+    cr_expect_float_eq(placement.wait_ms, 500, 1e-9);
+    cr_expect_float_eq(placement.ttft_ms, 800, 1e-9);
+    cr_expect_float_eq(placement.tokens_per_ms, 1, 1e-9);
+    cr_expect_eq(placement.tpot_ms, 0, "nothing else runs there");
+    workers[0].running = 4;
+    placement = choose_with(workers, NULL, 2, 0, request);
+    cr_expect_float_eq(placement.tpot_ms, 50, 1e-9, "five share 100 tokens/s");
+    workers[0].step_ms = 40;
+    placement = choose_with(workers, NULL, 2, 0, request);
+    cr_expect_float_eq(placement.tpot_ms, 45, 1e-9, "its steps were measured");
+}
+
+Test(placement, every_reason_has_a_name)
+{
+    for (int reason = 0; reason < PLACEMENT_REASON_COUNT; reason++)
+        cr_expect_str_neq(placement_reason_name((enum placement_reason)reason), "unknown");
 }

@@ -44,7 +44,7 @@ static void sum_up(struct play *play)
             play->cancel_attempt = action->attempt;
             break;
         case ACTION_RELEASE_PREFILL:
-            cr_assert_eq(action->worker, PREFILL_NODE);
+            cr_assert(action->worker == PREFILL_NODE || action->worker == OTHER_NODE);
             play->prefill_charges--;
             break;
         case ACTION_RELEASE_DECODE:
@@ -469,17 +469,85 @@ Test(request, decode_node_lost_in_every_state)
     }
 }
 
-Test(request, prefill_node_lost_in_every_state)
+/* Before the first token another one takes its place, and the decode node stays. */
+Test(request, a_lost_prefill_node_is_replaced)
 {
     for (enum request_state state = REQUEST_RESERVING; state <= REQUEST_PREFILLING; state++) {
-        struct play play;
-        reach(&play, state);
-        simple(&play, EVENT_WORKER_LOST, PREFILL_NODE);
-        cr_expect_eq(play.failures, 1, "%s", request_state_name(state));
-        cr_expect_eq(play.cancels_decode, 1);
-        cr_expect_eq(play.cancels_prefill, 0);
-        expect_ended(&play);
+        for (int how = 0; how < 2; how++) {
+            struct play play;
+            reach(&play, state);
+            simple(&play, how == 0 ? EVENT_WORKER_LOST : EVENT_FAILED, PREFILL_NODE);
+            cr_assert_eq(play.request.state, REQUEST_QUEUED, "%s", request_state_name(state));
+            cr_expect_eq(play.places, 2);
+            cr_expect_eq(play.cancels_decode, 1, "of the first attempt");
+            cr_expect_eq(play.cancels_prefill, 0, "it has forgotten it");
+            cr_expect_eq(play.prefill_charges + play.decode_charges, 0);
+            cr_assert_eq(play.request.barred_count, 1);
+            cr_expect_eq(play.request.barred[0], PREFILL_NODE);
+            cr_expect_eq(play.request.kept_decode, DECODE_NODE);
+            placed(&play, OTHER_NODE, DECODE_NODE);
+            cr_expect_eq(play.request.attempt, 2);
+            cr_expect_str_eq(play.request.failure.text, "");
+            reserved(&play);
+            tokens(&play, PREFILL_NODE, 0, "x", FINISH_NONE); /* it is nobody now */
+            tokens(&play, OTHER_NODE, 0, "a", FINISH_NONE);
+            tokens(&play, DECODE_NODE, 1, "b", FINISH_LENGTH);
+            cr_expect_str_eq(play.text, "ab");
+            cr_expect_eq(play.finishes, 1);
+            expect_ended(&play);
+        }
     }
+}
+
+/* The decode node may see the other's death before the router does. */
+Test(request, pages_that_do_not_come_are_asked_of_another_prefill_node)
+{
+    struct play play;
+    reach(&play, REQUEST_PREFILLING);
+    simple(&play, EVENT_FAILED, DECODE_NODE);
+    cr_assert_eq(play.request.state, REQUEST_QUEUED);
+    cr_expect_eq(play.request.barred[0], PREFILL_NODE);
+    cr_expect_eq(play.request.kept_decode, DECODE_NODE);
+    cr_expect_eq(play.cancels_prefill, 1);
+    cr_expect_eq(play.cancels_decode, 0, "it has forgotten the request");
+    simple(&play, EVENT_WORKER_LOST, PREFILL_NODE); /* late */
+    cr_expect_eq(play.request.state, REQUEST_QUEUED);
+    simple(&play, EVENT_CLIENT_GONE, 0);
+    expect_ended(&play);
+}
+
+Test(request, a_request_that_fails_every_prefill_node_fails)
+{
+    struct play play;
+    reach(&play, REQUEST_PREFILLING);
+    for (uint32_t i = 0; i < REQUEST_BARRED_MAX; i++) {
+        simple(&play, EVENT_FAILED, i == 0 ? PREFILL_NODE : OTHER_NODE);
+        cr_assert_eq(play.request.state, REQUEST_QUEUED);
+        placed(&play, OTHER_NODE, DECODE_NODE);
+        reserved(&play);
+    }
+    simple(&play, EVENT_FAILED, OTHER_NODE);
+    cr_expect_eq(play.failures, 1);
+    cr_expect_eq(play.places, 1 + REQUEST_BARRED_MAX);
+    expect_ended(&play);
+}
+
+/* Another node would say the same. */
+Test(request, the_clients_own_fault_is_not_tried_elsewhere)
+{
+    struct play play;
+    struct request_failure failure;
+    request_failure_set(&failure, 400, "invalid_request", "for the test");
+    reach(&play, REQUEST_PREFILLING);
+    feed(&play,
+         (struct request_event){.kind = EVENT_FAILED, .worker = PREFILL_NODE, .failure = &failure});
+    cr_expect_eq(play.failures, 1);
+    cr_expect_eq(play.request.failure.http_status, 400);
+    expect_ended(&play);
+}
+
+Test(request, a_prefill_node_lost_after_the_first_token)
+{
     /* Once the first token is out it is the decode node that knows whether its pages came. */
     struct play play;
     reach(&play, REQUEST_DECODING);
@@ -554,6 +622,41 @@ Test(request, pages_damaged_twice_are_one_clean_error)
     cr_expect_eq(play.failures, 1);
     cr_expect_eq(play.places, 2);
     expect_ended(&play);
+}
+
+/* Of three answers one had ended when the pages of the first attempt were found to be damaged. */
+Test(request, a_choice_that_had_ended_is_not_written_again)
+{
+    struct play play;
+    begin(&play);
+    play.request.choice_count = 3;
+    encoded(&play);
+    placed(&play, PREFILL_NODE, DECODE_NODE);
+    reserved(&play);
+    for (uint32_t choice = 0; choice < 3; choice++)
+        choice_token(&play, PREFILL_NODE, choice, 0, choice == 1 ? FINISH_STOP : FINISH_NONE);
+    struct request_failure failure;
+    request_failure_set(&failure, 500, "worker_fault", "pages were damaged");
+    failure.again = true;
+    const struct request_event damage = {
+        .kind = EVENT_FAILED, .worker = DECODE_NODE, .failure = &failure};
+    request_handle(&play.request, &damage, play.now_ns, &play.actions);
+    cr_assert_eq(play.request.state, REQUEST_QUEUED);
+    placed(&play, PREFILL_NODE, DECODE_NODE);
+    reserved(&play);
+    /* Told once, whatever comes of it. */
+    choice_token(&play, PREFILL_NODE, 1, 0, FINISH_NONE);
+    expect_actions(&play, (struct expected_action[]){{ACTION_CANCEL, 1}}, 1);
+    cr_expect_eq(play.actions.items[0].worker, DECODE_NODE);
+    cr_expect_eq(play.actions.items[0].attempt, 2);
+    choice_token(&play, DECODE_NODE, 1, 1, FINISH_NONE);
+    cr_expect_eq(play.actions.count, 0);
+    choice_token(&play, PREFILL_NODE, 0, 0, FINISH_NONE);
+    choice_token(&play, PREFILL_NODE, 2, 0, FINISH_NONE);
+    choice_token(&play, DECODE_NODE, 0, 1, FINISH_LENGTH);
+    choice_token(&play, DECODE_NODE, 2, 1, FINISH_LENGTH);
+    cr_expect_eq(play.request.state, REQUEST_ENDED);
+    request_free(&play.request);
 }
 
 Test(request, reporting_is_past_all_harm)
