@@ -148,7 +148,7 @@ struct request {
     bool prefill_charged, decode_charged;
     bool prefill_dispatched, decode_dispatched; /* it has the job and must be told to cancel */
 
-    bool placed_again;      /* once, after pages were damaged on their way */
+    bool placed_again; /* once, after pages were damaged on their way */
     /* Prefill nodes that failed before the first token, `failure` says how the last one did, and
      * the decode node to stay with. */
     worker_handle barred[REQUEST_BARRED_MAX];
