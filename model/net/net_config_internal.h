@@ -114,6 +114,9 @@ struct net_config {
     uint32_t expert_width, shared_width; /* feed-forward of an expert; shared_width 0: none */
     uint64_t dense[NET_LAYERS_MAX / 64]; /* a bit a layer: it has none of the experts */
     bool experts_sum_to_one;
+
+    bool float8;                      /* the folder says so, and the sides of tiles with a scale */
+    uint32_t tile_rows, tile_columns; /* each; 0: the usual ones */
 };
 
 static inline uint32_t net_query_width(const struct net_config *config)

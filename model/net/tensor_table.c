@@ -286,15 +286,22 @@ bool tensor_transposed(const struct net_config *config, const struct tensor_row 
            row->form == MATRIX;
 }
 
-bool tensor_name_ignored(const char *name)
+static bool ends_with_one(const char *name, const char *const *endings, size_t count)
 {
-    static const char *const endings[] = {".rotary_emb.inv_freq", ".attn.bias",
-                                          ".attn.masked_bias"};
     const size_t bytes = strlen(name);
-    for (size_t i = 0; i < ARRAY_COUNT(endings); i++) {
+    for (size_t i = 0; i < count; i++) {
         const size_t tail = strlen(endings[i]);
         if (bytes > tail && strcmp(name + bytes - tail, endings[i]) == 0)
             return true;
     }
     return false;
+}
+
+bool tensor_name_ignored(const struct net_config *config, const char *name)
+{
+    static const char *const old[] = {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"};
+    static const char *const float8[] = {".input_scale",  ".input_scale_ub", ".activation_scale",
+                                         ".output_scale", ".k_scale",        ".v_scale"};
+    return ends_with_one(name, old, ARRAY_COUNT(old)) ||
+           (config->float8 && ends_with_one(name, float8, ARRAY_COUNT(float8)));
 }

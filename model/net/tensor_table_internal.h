@@ -78,7 +78,8 @@ bool tensor_name_folder(const struct net_config *config, const struct tensor_row
                         uint32_t layer, uint32_t expert, char out[TENSOR_NAME_BYTES]);
 /* Folders of GPT-2 keep the matrices of layers as [inputs][outputs]. */
 bool tensor_transposed(const struct net_config *config, const struct tensor_row *row);
-/* Left by old programs, recomputed or unused: not weights. */
-bool tensor_name_ignored(const char *name);
+/* Left by old programs, recomputed or unused: not weights. In folders of float8 weights also the
+ * scales of activations and caches, which are not quantised that way here. */
+bool tensor_name_ignored(const struct net_config *config, const char *name);
 
 #endif

@@ -99,40 +99,63 @@ static void place_shape(const struct tensor_walk *walk, const struct tensor_plac
     }
 }
 
-/* Float8 values have factors beside them: NAME_scale_inv by tiles of 128, or NAME_scale, one or one
- * a row. */
+/* Which values a scale is for, by the shape of the scales: one for all, one a row, or one a tile.
+ * False where it is none of these. */
+static bool factors_fit(const struct tensor_walk *walk, struct tensor_source *source)
+{
+    enum { TILE_USUAL = 128 };
+    const struct net_config *c = walk->config;
+    const uint64_t *shape = source->factors->dimensions, rows = source->tensor_rows;
+    const uint32_t tile_rows = c->tile_rows != 0 ? c->tile_rows : TILE_USUAL;
+    const uint32_t tile_columns = c->tile_columns != 0 ? c->tile_columns : TILE_USUAL;
+    const bool vector = source->factors->dimension_count == 1;
+    source->factor_rows = source->tensor_rows;
+    source->factor_columns = source->inputs;
+    if (shape[2] != 1 || shape[3] != 1)
+        return false;
+    if (shape[0] == 1 && shape[1] == 1)
+        return true;
+    source->factor_rows = 1;
+    if ((shape[0] == 1 && shape[1] == rows) || (vector && shape[0] == rows))
+        return true;
+    source->factor_rows = tile_rows;
+    source->factor_columns = tile_columns;
+    return shape[0] == (source->inputs + (uint64_t)tile_columns - 1) / tile_columns &&
+           shape[1] == (rows + tile_rows - 1) / tile_rows;
+}
+
+/* Float8 values have scales beside them, called NAME_scale_inv or NAME_scale: either way values are
+ * multiplied by them. */
 static enum status find_factors(struct tensor_walk *walk, struct tensor_place *place,
                                 struct error *error)
 {
-    enum { TILE = 128 };
     char name[TENSOR_NAME_BYTES + 16];
     size_t index = 0;
     struct tensor_source *source = &place->source;
     snprintf(name, sizeof name, "%s_scale_inv", place->name);
     source->factors = find_named(walk, name, &index);
-    source->factor_rows = source->factor_columns = TILE;
     if (source->factors == NULL) {
-        snprintf(name, sizeof name, "%s_scale", place->name);
+        name[strlen(name) - strlen("_inv")] = 0;
         source->factors = find_named(walk, name, &index);
-        if (source->factors == NULL)
-            return error_set(error, STATUS_NOT_FOUND,
-                             "%s: tensor '%s' is F8_E4M3 and has neither '%s_inv' nor '%s' for its "
-                             "scales",
-                             walk->file_name, place->name, name, name);
-        const bool one = source->factors->bytes ==
-                         (source->factors->type == NULL ? 0 : source->factors->type->block_bytes);
-        source->factor_columns = place->inputs;
-        source->factor_rows = one ? source->tensor_rows : 1;
     }
+    if (source->factors == NULL)
+        return error_set(error, STATUS_NOT_FOUND,
+                         "%s: tensor '%s' is F8_E4M3 and has neither '%s_inv' nor '%s' for its "
+                         "scales",
+                         walk->file_name, place->name, name, name);
     walk->used[index] = true;
-    const uint64_t rows = (source->tensor_rows + source->factor_rows - 1) / source->factor_rows;
-    const uint64_t columns = (place->inputs + source->factor_columns - 1) / source->factor_columns;
     const struct quant_type *type = source->factors->type;
-    if (type == NULL || type->block_values != 1 || type->scaled ||
-        source->factors->bytes != rows * columns * type->block_bytes)
+    if (type == NULL || type->block_values != 1 || type->scaled)
+        return error_set(error, STATUS_UNSUPPORTED,
+                         "%s: '%s' is %s, Baton reads scales of F32, F16 and BF16", walk->file_name,
+                         name, source->factors->type_name);
+    if (!factors_fit(walk, source))
         return error_set(error, STATUS_INVALID,
-                         "%s: '%s' must hold %" PRIu64 " scales of F32, F16 or BF16",
-                         walk->file_name, name, rows * columns);
+                         "%s: '%s' holds neither one scale, nor one for each of %" PRIu32
+                         " rows, nor one for each %" PRIu32 " by %" PRIu32 " of [%" PRIu32
+                         ", %" PRIu32 "] values",
+                         walk->file_name, name, source->tensor_rows, source->factor_rows,
+                         source->factor_columns, source->tensor_rows, source->inputs);
     return STATUS_OK;
 }
 
@@ -271,7 +294,7 @@ static enum status refuse_unused(const struct tensor_walk *walk, bool factors, s
         /* A tied head that is stored all the same is the embedding once more. */
         const bool head =
             walk->config->head == HEAD_TIED && strcmp(tensor->name, "lm_head.weight") == 0;
-        if (walk->used[i] || head || tensor_name_ignored(tensor->name) ||
+        if (walk->used[i] || head || tensor_name_ignored(walk->config, tensor->name) ||
             (!factors && name_of_factors(tensor->name)))
             continue;
         return error_set(error, STATUS_UNSUPPORTED,

@@ -33,8 +33,12 @@ static void apply_factors(const struct tensor_source *source, size_t row, float 
 {
     const size_t columns = (source->inputs + source->factor_columns - 1) / source->factor_columns;
     const size_t first = row / source->factor_rows * columns;
-    for (uint32_t i = 0; i < source->inputs; i++)
-        out[i] *= factor_at(source->factors, first + i / source->factor_columns);
+    for (size_t column = 0; column < columns; column++) {
+        const float factor = factor_at(source->factors, first + column);
+        const size_t begin = column * source->factor_columns;
+        for (size_t i = begin; i < begin + source->factor_columns && i < source->inputs; i++)
+            out[i] *= factor;
+    }
 }
 
 void tensor_source_row(const struct tensor_source *source, uint32_t row, float *out)

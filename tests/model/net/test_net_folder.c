@@ -53,6 +53,23 @@ static const struct refusal refusals[] = {
      GEMMA ",\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{},\"other\":{}}",
      "of other types of layers"},
     {"llama", "\"rope_scaling\":{\"rope_type\":\"longrope\"}", "'longrope'"},
+    {"llama", "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}", "is 'gptq'"},
+    {"llama", "\"quantization_config\":{\"quant_method\":\"awq\"}", "is 'awq'"},
+    {"llama", "\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}", "is 'bitsandbytes'"},
+    {"llama", "\"quantization_config\":{\"bits\":4}", "has no 'quant_method'"},
+    {"llama", "\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", "is 'e5m2'"},
+    {"llama", "\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128]}",
+     "a list of two integers"},
+    {"llama", "\"quantization_config\":{\"quant_method\":\"fp8\",\"weight_block_size\":[128,0]}",
+     "item 1 of 'weight_block_size'"},
+    {"llama",
+     "\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-"
+     "quantized\"}",
+     "is 'pack-quantized'"},
+    {"llama",
+     "\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"a\":"
+     "{\"weights\":{\"type\":\"int\",\"num_bits\":8}}}}",
+     "is 'int'"},
     {"llama", "\"rope_scaling\":{\"mrope_section\":[1,2]}", "'mrope_section' in rope_scaling"},
     {"llama", "\"rope_parameters\":{\"partial_rotary_factor\":0.25}", "'partial_rotary_factor'"},
 };

@@ -48,6 +48,14 @@ const char *variant_tensor_name(const struct json *variant, size_t index)
     return json_string(json_at(tensor_at(variant, index), 0), NULL);
 }
 
+void variant_shape(const struct json *variant, size_t index, uint32_t *rows_out,
+                   uint32_t *columns_out)
+{
+    const struct json *shape = json_at(tensor_at(variant, index), 1);
+    *rows_out = (uint32_t)json_int(json_at(shape, 0));
+    *columns_out = json_count(shape) == 2 ? (uint32_t)json_int(json_at(shape, 1)) : 0;
+}
+
 /* In [-1, 1), from the tensor's name and the place. */
 static float unit_of(uint32_t seed, size_t place)
 {
@@ -84,8 +92,10 @@ float *variant_values(const struct json *variant, size_t index, size_t *count_ou
 void tensor_file_add(struct tensor_file *file, const char *name, const char *dtype, uint64_t rows,
                      uint64_t columns, const void *values, size_t bytes)
 {
-    buffer_printf(&file->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%" PRIu64,
-                  file->header.size == 0 ? "{" : ",", name, dtype, rows);
+    buffer_printf(&file->header, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[",
+                  file->header.size == 0 ? "{" : ",", name, dtype);
+    if (rows != 0)
+        buffer_printf(&file->header, "%" PRIu64, rows);
     if (columns != 0)
         buffer_printf(&file->header, ",%" PRIu64, columns);
     buffer_printf(&file->header, "],\"data_offsets\":[%zu,%zu]}", file->data.size,
@@ -111,12 +121,11 @@ void tensor_file_write(struct tensor_file *file, const char *name)
 static void add_tensor(const struct json *variant, size_t index, const char *name,
                        struct tensor_file *file)
 {
-    const struct json *shape = json_at(tensor_at(variant, index), 1);
+    uint32_t rows, columns;
     size_t count;
     float *values = variant_values(variant, index, &count);
-    tensor_file_add(file, name, "F32", (uint64_t)json_int(json_at(shape, 0)),
-                    json_count(shape) == 2 ? (uint64_t)json_int(json_at(shape, 1)) : 0, values,
-                    count * sizeof *values);
+    variant_shape(variant, index, &rows, &columns);
+    tensor_file_add(file, name, "F32", rows, columns, values, count * sizeof *values);
     free(values);
 }
 

@@ -15,6 +15,9 @@ struct json;
 struct json *variant_read(const char *name);
 /* Values of tensor `index` of a case; the caller frees them. */
 float *variant_values(const struct json *variant, size_t index, size_t *count_out);
+/* columns 0: a vector of `rows` values. */
+void variant_shape(const struct json *variant, size_t index, uint32_t *rows_out,
+                   uint32_t *columns_out);
 const char *variant_tensor_name(const struct json *variant, size_t index);
 
 /* Appends the case's config.json. */
@@ -28,7 +31,7 @@ const char *variant_write(const char *name);
 struct tensor_file {
     struct buffer header, data;
 };
-/* bytes: of the values, of `dtype`; columns 0: a vector. */
+/* bytes: of the values, of `dtype`; columns 0: a vector; rows 0: one value without dimensions. */
 void tensor_file_add(struct tensor_file *file, const char *name, const char *dtype, uint64_t rows,
                      uint64_t columns, const void *values, size_t bytes);
 /* Into the folder of model_folder_make; the file is empty afterwards. */
