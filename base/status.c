@@ -46,6 +46,21 @@ enum status_scope status_scope(enum status status)
     return row ? row->scope : SCOPE_PROCESS;
 }
 
+/* Sentences quote what files and clients say. What would act on a terminal or break a line of the
+ * log, and what is no UTF-8, becomes '?', byte by byte. */
+static void replace_unprintable(char *text, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        uint32_t code_point = 0;
+        int length = utf8_sequence((const uint8_t *)text + at, bytes - at, &code_point);
+        if (length <= 0 || code_point < 0x20 || (code_point >= 0x7f && code_point < 0xa0)) {
+            length = length <= 0 ? 1 : length;
+            memset(text + at, '?', (size_t)length);
+        }
+        at += (size_t)length;
+    }
+}
+
 /* Formats at `offset`; a text that had to be cut ends on a whole UTF-8 sequence. */
 __attribute__((format(printf, 3, 0))) static size_t format_at(struct error *error, size_t offset,
                                                               const char *format, va_list arguments)
@@ -56,10 +71,11 @@ __attribute__((format(printf, 3, 0))) static size_t format_at(struct error *erro
         error->text[offset] = '\0';
         return offset;
     }
-    if ((size_t)wanted < room)
-        return offset + (size_t)wanted;
-    const size_t kept = room - 1 - utf8_unfinished(error->text + offset, room - 1);
+    const size_t kept = (size_t)wanted < room
+                            ? (size_t)wanted
+                            : room - 1 - utf8_unfinished(error->text + offset, room - 1);
     error->text[offset + kept] = '\0';
+    replace_unprintable(error->text + offset, kept);
     return offset + kept;
 }
 

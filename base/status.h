@@ -27,7 +27,8 @@ const char *status_name(enum status status);
 const char *status_sentence(enum status status);
 enum status_scope status_scope(enum status status);
 
-/* Fills *error (which may be NULL) and returns status: `return error_set(...)` reads well. */
+/* Fills *error (which may be NULL) and returns status: `return error_set(...)` reads well. Control
+ * characters and broken UTF-8 in what it quotes become '?'. */
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same with ": <strerror(errno)>" appended. */

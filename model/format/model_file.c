@@ -51,7 +51,7 @@ static enum status table_sort(struct model_file *file, struct error *error)
     qsort(file->tensors, file->tensor_count, sizeof *file->tensors, view_order);
     for (size_t i = 1; i < file->tensor_count; i++)
         if (strcmp(file->tensors[i - 1]->name, file->tensors[i]->name) == 0)
-            return error_set(error, STATUS_CORRUPT, "%s is damaged: tensor '%s' is there twice",
+            return error_set(error, STATUS_CORRUPT, "%s is damaged: tensor '%.64s' is there twice",
                              file->path, file->tensors[i]->name);
     return STATUS_OK;
 }
@@ -208,14 +208,27 @@ static enum status index_entry(struct model_file *file, const char *name, const 
                          "name",
                          file->path, name, json_kind_name(json_kind(value)));
     TRY(shard_open(file, json_string(value, NULL), &shard, error));
-    const struct tensor_view *tensor = safetensors_tensor_find(shard->file, name);
-    if (tensor == NULL)
-        return error_set(error, STATUS_CORRUPT,
-                         "%s: %s has no tensor '%.64s', which model.safetensors.index.json says is "
-                         "there",
-                         file->path, shard->name, name);
-    file->tensors[file->tensor_count++] = tensor;
+    if (safetensors_tensor_find(shard->file, name) == NULL)
+        return error_set(
+            error, STATUS_CORRUPT,
+            "%s: %.64s has no tensor '%.64s', which model.safetensors.index.json says is "
+            "there",
+            file->path, shard->name, name);
     return STATUS_OK;
+}
+
+/* The tensors of all files of the folder, so that one which two files have is found, and one which
+ * the index forgot is not left out. */
+static enum status collect_tensors(struct model_file *file, struct error *error)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < file->shard_count; i++)
+        count += safetensors_tensor_count(file->shards[i].file);
+    TRY(table_allocate(file, count, error));
+    for (size_t i = 0; i < file->shard_count; i++)
+        for (size_t t = 0; t < safetensors_tensor_count(file->shards[i].file); t++)
+            file->tensors[file->tensor_count++] = safetensors_tensor_at(file->shards[i].file, t);
+    return table_sort(file, error);
 }
 
 static enum status open_index(struct model_file *file, const struct json *index,
@@ -225,24 +238,19 @@ static enum status open_index(struct model_file *file, const struct json *index,
     if (map == NULL || json_kind(map) != JSON_OBJECT)
         return error_set(error, STATUS_CORRUPT,
                          "%s: model.safetensors.index.json has no weight_map", file->path);
-    TRY(table_allocate(file, json_count(map), error));
     void *cursor = NULL;
     const char *name;
     const struct json *value;
     while (json_next(map, &cursor, &name, &value))
         TRY(index_entry(file, name, value, error));
-    return table_sort(file, error);
+    return collect_tensors(file, error);
 }
 
 static enum status open_single(struct model_file *file, struct error *error)
 {
     struct shard *shard = NULL;
     TRY(shard_open(file, "model.safetensors", &shard, error));
-    const size_t count = safetensors_tensor_count(shard->file);
-    TRY(table_allocate(file, count, error));
-    for (size_t i = 0; i < count; i++)
-        file->tensors[file->tensor_count++] = safetensors_tensor_at(shard->file, i);
-    return table_sort(file, error);
+    return collect_tensors(file, error);
 }
 
 static enum status open_folder(struct model_file *file, struct error *error)

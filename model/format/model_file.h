@@ -20,8 +20,9 @@ enum {
 };
 
 /* A folder has config.json and model.safetensors, or the files that model.safetensors.index.json
- * names; other files of weights in it are not looked at. CORRUPT, UNSUPPORTED, INVALID, NOT_FOUND
- * or IO with one sentence: a part or file that is missing, a tensor that two files have. */
+ * names, with all that is in them; other files of weights in it are not looked at. CORRUPT,
+ * UNSUPPORTED, INVALID, NOT_FOUND or IO with one sentence: a part or file that is missing, a tensor
+ * that two files have. */
 enum status model_file_open(const char *path, struct model_file **out, struct error *error);
 void model_file_close(struct model_file *file); /* NULL is fine */
 

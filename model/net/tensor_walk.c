@@ -298,7 +298,7 @@ static enum status refuse_unused(const struct tensor_walk *walk, bool factors, s
             (!factors && name_of_factors(tensor->name)))
             continue;
         return error_set(error, STATUS_UNSUPPORTED,
-                         "%s: tensor '%s' has no place in a %s model of %" PRIu32 " layers",
+                         "%s: tensor '%.64s' has no place in a %s model of %" PRIu32 " layers",
                          walk->file_name, tensor->name, walk->config->architecture->label,
                          walk->config->layers);
     }

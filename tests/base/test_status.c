@@ -84,3 +84,13 @@ Test(status, try_passes_failures_on)
     cr_assert_eq(quarter(8, &out), STATUS_OK);
     cr_assert_eq(out, 2);
 }
+
+Test(status, what_is_quoted_does_nothing_to_a_terminal)
+{
+    struct error error;
+    error_set(&error, STATUS_CORRUPT, "'%s'",
+              "a\x1b[2J\nb\x7f\xc2\x9b\xff\xe2\x82 \xc3\xa9\xe2\x82\xac");
+    cr_assert_str_eq(error.text, "'a?[2J?b??????\x20\xc3\xa9\xe2\x82\xac'");
+    error_set(&error, STATUS_CORRUPT, "'%.4s'", "abc\xc3\xa9");
+    cr_assert_str_eq(error.text, "'abc?'");
+}

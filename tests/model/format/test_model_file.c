@@ -65,9 +65,18 @@ Test(model_file, a_folder_with_an_index)
                                8);
     model_folder_write_text(index, "{\"weight_map\":{\"a\":\"one\",\"b\":\"two\"}}");
     cr_assert_eq(model_file_open(path, &file, &error), STATUS_OK, "%s", error.text);
-    cr_assert_eq(model_file_tensor_count(file), 2); /* by the index: c is not in it */
+    cr_assert_eq(model_file_tensor_count(file), 3); /* the index has forgotten c */
     model_file_close(file);
     file = NULL;
+    model_folder_write_tensors("two", 0, "{" TENSOR("b", "0", "4") "," TENSOR("a", "4", "8") "}",
+                               8);
+    expect_refused(path, STATUS_CORRUPT, "tensor 'a' is there twice");
+    model_folder_write_text(index, "{\"weight_map\":{\"a\":\"one\",\"a\":\"two\"}}");
+    expect_refused(path, STATUS_CORRUPT, "index.json");
+    model_folder_write_tensors("two", 0, "{" TENSOR("b\\u001b[2J", "0", "4") "}", 4);
+    model_folder_write_text(index, "{\"weight_map\":{\"a\":\"one\",\"b\\u001b\":\"two\"}}");
+    expect_refused(path, STATUS_CORRUPT, "two has no tensor 'b?'");
+    model_folder_write_tensors("two", 0, "{" TENSOR("b", "0", "4") "}", 4);
     model_folder_write_text(index, "{\"weight_map\":{\"a\":\"two\"}}");
     expect_refused(path, STATUS_CORRUPT, "two has no tensor 'a'");
     model_folder_write_text(index, "{\"weight_map\":{\"a\":\"three\"}}");
@@ -121,7 +130,14 @@ Test(model_file, parts_of_a_split_file_are_one_model)
     expect_refused(path, STATUS_CORRUPT, "with 3 tensors in all");
     write_part(1, 2, "a", 3);
     expect_refused(path, STATUS_CORRUPT, "have 2 tensors, split.tensors.count is 3");
-    char other[128];
+    char other[128], first[128];
+    snprintf(first, sizeof first, "%.*s1-of-00002.gguf",
+             (int)(strlen(path) - strlen("2-of-00002.gguf")), path);
+    cr_assert_eq(rename(path, first), 0);
+    expect_refused(first, STATUS_INVALID, "is part 2 of a model in 2 files, so its name must");
+    write_part(1, 2, "a", 2);
+    expect_refused(path, STATUS_CORRUPT,
+                   "says it is part 2 of 2 with 3 tensors in all, it must be");
     snprintf(other, sizeof other, "%.*s/other.gguf", (int)(strrchr(path, '/') - path), path);
     cr_assert_eq(rename(path, other), 0);
     expect_refused(other, STATUS_INVALID, "must end in '-00002-of-00002.gguf'");
