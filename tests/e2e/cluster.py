@@ -27,9 +27,14 @@ def tiny_model(arch="llama", kind="f32", context=0):
     return path
 
 
+# Whoever waits for its CPU on a busy machine is not lost, and its timings are worth waiting for.
+PATIENCE = {"BATON_WORKER_TIMEOUT_MS": "60s", "BATON_RESERVE_TIMEOUT_MS": "60s",
+            "BATON_REPORT_WAIT_MS": "10s"}
+
+
 class Cluster:
-    """prefill=0 is the colocated mode. Further options go to `baton up` as they are. Short prompts
-    are handed off like long ones, unless env says otherwise."""
+    """prefill=0 is the colocated mode. Further options go to `baton up` as they are. The router is
+    patient and short prompts are handed off like long ones, unless env says otherwise."""
 
     def __init__(self, model=None, prefill=1, decode=1, options=(), env=None):
         self.model = model or tiny_model()
@@ -37,7 +42,8 @@ class Cluster:
         self.folder = pathlib.Path(self.scratch.name)
         self.work = self.folder / "work"
         self.ready_file = self.folder / "ready.json"
-        environment = {**clean_environment(), "BATON_LOCAL_PREFILL_TOKENS": "0", **(env or {})}
+        environment = {**clean_environment(), **PATIENCE, "BATON_LOCAL_PREFILL_TOKENS": "0",
+                       **(env or {})}
         with open(self.folder / "up.err", "w") as stderr:
             self.process = subprocess.Popen(
                 [str(BATON), "up", "--model", str(self.model), "--prefill", str(prefill),

@@ -228,9 +228,11 @@ class ApiTest(unittest.TestCase):
         self.assertEqual(bodies[0]["choices"][0]["text"], bodies[1]["choices"][0]["text"])
         wait_for(lambda: self.client.metric("baton_prefix_hit_tokens_total") - before >= cached[1],
                  "the count of tokens that were known")
-        prefixes = [worker["prefix"] for worker in self.cluster.workers()]
-        self.assertGreaterEqual(sum(prefix["hits"] for prefix in prefixes), 2)
-        self.assertGreater(sum(prefix["pages"] for prefix in prefixes), 0)
+
+        def total(name):
+            return sum(worker["prefix"][name] for worker in self.cluster.workers())
+        wait_for(lambda: total("hits") >= 2, "the count of prompts that were known")
+        wait_for(lambda: total("pages") > 0, "the count of pages that are known")
 
     def test_workers(self):
         workers = {worker["name"]: worker for worker in self.cluster.workers()}

@@ -4,7 +4,7 @@ that of one process, and what was read so is counted with its reason."""
 import unittest
 
 from cluster import Cluster
-from processes import BATON, run
+from processes import BATON, run, wait_for
 
 
 class LocalPrefillTest(unittest.TestCase):
@@ -33,8 +33,9 @@ class LocalPrefillTest(unittest.TestCase):
             self.assertEqual(body["choices"][0]["text"], self.alone(prompt, 100))
             details = body["usage"]["prompt_tokens_details"]
             if turn == 0:
-                handed = self.cluster.client.metric("baton_handoff_bytes_total")
-                self.assertGreater(handed, 0)
+                handed = wait_for(
+                    lambda: self.cluster.client.metric("baton_handoff_bytes_total"),
+                    "the prefill node's report")
                 self.assertEqual(self.placements("short"), shorts)
             else:
                 self.assertGreater(details["cached_tokens"], 0)

@@ -9,16 +9,16 @@ import tempfile
 
 from fault_cluster import TIMES, reference, tiny_model, wait_for
 from link import HERE, THERE
-from processes import BIN, Client, clean_environment
+from processes import BIN, DEADLINE_S, Client, clean_environment
 
 BEHIND_UCX = {"UCX_TLS": "tcp"}  # shared memory would reach through namespaces
 
 
 class Apart:
-    """options: further words for the program of that name."""
+    """options: further words for the program of that name. times: deadlines of all."""
 
-    def __init__(self, mover, link=None, model=None, options=None):
-        self.link, self.options = link, options or {}
+    def __init__(self, mover, link=None, model=None, options=None, times=None):
+        self.link, self.options, self.times = link, options or {}, times or TIMES
         self.scratch = tempfile.TemporaryDirectory(prefix="baton-fault-")
         self.folder = pathlib.Path(self.scratch.name)
         self.processes, self.words_of = {}, {}
@@ -57,7 +57,7 @@ class Apart:
         with open(self.folder / f"{name}.log", "a") as log:
             self.processes[name] = subprocess.Popen(
                 self.words_of[name], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**clean_environment(), **TIMES, **BEHIND_UCX})
+                env={**clean_environment(), **self.times, **BEHIND_UCX})
 
     def kill(self, name):
         os.kill(self.processes[name].pid, signal.SIGKILL)
@@ -111,7 +111,7 @@ class Apart:
             process.terminate()
         for process in self.processes.values():
             try:
-                codes.append(process.wait(30))
+                codes.append(process.wait(DEADLINE_S))
             except subprocess.TimeoutExpired:
                 process.kill()
                 codes.append(process.wait())

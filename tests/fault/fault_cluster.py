@@ -10,16 +10,19 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
-from cluster import Cluster, tiny_model
-from processes import BATON, Events, all_stopped, is_sanitized, run, wait_for
+from cluster import PATIENCE, Cluster, tiny_model
+from processes import BATON, DEADLINE_S, Events, all_stopped, is_sanitized, run, wait_for
 
 LONG = bool(os.environ.get("BATON_TEST_LONG"))
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAX_TOKENS = 16
-# Longer than a stopped peer may go unnoticed.
+# Longer than a stopped peer may go unnoticed: for WORKER_TIMEOUT_MS.
 STOPPED_S = 10 if LONG else 4
 # A request that lost a message on its way ends by its own deadline.
-TIMES = {"BATON_REQUEST_TIMEOUT_MS": "8s", "BATON_RESERVE_TIMEOUT_MS": "2s"}
+TIMES = {"BATON_REQUEST_TIMEOUT_MS": "8s", "BATON_RESERVE_TIMEOUT_MS": "2s",
+         "BATON_WORKER_TIMEOUT_MS": "3s"}
+# Where no message is lost and nobody stopped.
+PATIENT = {**PATIENCE, "BATON_REQUEST_TIMEOUT_MS": "100s"}
 
 
 def fault_table():
@@ -71,6 +74,8 @@ class Waker(threading.Thread):
 
 
 class FaultCluster:
+    """Deadlines are TIMES where env has no others."""
+
     def __init__(self, *options, prefill=1, decode=1, env=None):
         self.cluster = Cluster(prefill=prefill, decode=decode, options=options,
                                env={**TIMES, **(env or {})})

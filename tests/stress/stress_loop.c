@@ -104,9 +104,13 @@ static void stop_from_outside(uint64_t count)
 
 int main(void)
 {
-    serve_clients(stress_rounds(300000));
+    struct stress_part part = stress_part(stress_rounds(300000));
+    for (uint64_t count; (count = stress_next(&part, 10000)) > 0;)
+        serve_clients(count);
     printf("wake-ups: ok\n");
-    stop_from_outside(stress_rounds(5000));
+    part = stress_part(stress_rounds(5000));
+    for (uint64_t count; (count = stress_next(&part, 100)) > 0;)
+        stop_from_outside(count);
     printf("stops: ok\n");
     return 0;
 }

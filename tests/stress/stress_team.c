@@ -11,7 +11,7 @@ enum { MEMBERS_MAX = 5, SLOT_STRIDE = 16 };
 
 struct job {
     struct team *team;
-    uint64_t barriers;
+    uint64_t first, barriers;                  /* numbers that no earlier run wrote */
     uint64_t slots[MEMBERS_MAX * SLOT_STRIDE]; /* plain memory: the barrier has to order it */
     uint64_t sum;
 };
@@ -21,7 +21,7 @@ static void pass_around(void *arg, uint32_t index, uint32_t count)
 {
     struct job *job = arg;
     const uint32_t next = (index + 1) % count;
-    for (uint64_t i = 1; i <= job->barriers; i++) {
+    for (uint64_t i = job->first + 1; i <= job->first + job->barriers; i++) {
         job->slots[(size_t)index * SLOT_STRIDE + i % 2] = i;
         team_barrier(job->team);
         CHECK(job->slots[(size_t)next * SLOT_STRIDE + i % 2] == i);
@@ -66,19 +66,24 @@ int main(void)
     } plans[] = {{1, 1000000, 200000}, {2, 1000000, 200000}, {5, 20000, 20000}};
     for (size_t p = 0; p < ARRAY_COUNT(plans); p++) {
         const uint32_t count = plans[p].count;
-        struct job job = {.team = team_create(count), .barriers = stress_rounds(plans[p].barriers)};
-        team_run(job.team, pass_around, &job);
+        struct job job = {.team = team_create(count)};
+        struct stress_part part = stress_part(stress_rounds(plans[p].barriers));
+        while ((job.barriers = stress_next(&part, 1000)) > 0) {
+            team_run(job.team, pass_around, &job);
+            job.first = part.done;
+        }
 
         for (uint32_t i = 0; i < count; i++)
             job.slots[(size_t)i * SLOT_STRIDE] = 0;
-        const uint64_t runs = stress_rounds(plans[p].runs);
-        for (uint64_t i = 0; i < runs; i++)
+        part = stress_part(stress_rounds(plans[p].runs));
+        while (stress_next(&part, 1) > 0)
             team_run(job.team, add_index, &job);
         for (uint32_t i = 0; i < count; i++)
-            CHECK(job.slots[(size_t)i * SLOT_STRIDE] == runs * (i + count));
-        for (uint64_t i = 0; i < runs / 4; i++) {
-            share_once(job.team, i);
-            if (i % 64 == 0)
+            CHECK(job.slots[(size_t)i * SLOT_STRIDE] == part.done * (i + count));
+        part = stress_part(stress_rounds(plans[p].runs) / 4);
+        while (stress_next(&part, 1) > 0) {
+            share_once(job.team, part.done);
+            if (part.done % 64 == 0)
                 team_run(job.team, add_index, &job);
         }
         team_destroy(job.team);
