@@ -157,7 +157,7 @@ class ApiTest(unittest.TestCase):
         timings = answer.json()["timings"]
         self.assertGreater(timings["handoff_bytes"], 0)
         for name in ("queue_ms", "prefill_ms", "handoff_ms", "handoff_wait_ms", "decode_queue_ms",
-                     "first_step_ms", "decode_ms", "ttft_ms", "tokens_per_s"):
+                     "first_step_ms", "decode_ms", "ttft_ms"):
             self.assertGreaterEqual(timings[name], 0, name)
         self.assertNotIn("timings", self.client.chat("x", max_tokens=2).json())
 
@@ -244,7 +244,8 @@ class ApiTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         expected = self.client.chat("Hello", max_tokens=12, temperature=0)
         self.assertEqual(result.stdout, chat_text(expected) + "\n")
-        for words in ("router queue", "prefill", "hand-off", "first token", "tokens/s"):
+        # No speed: a router that was kept from its CPU may see all tokens at once.
+        for words in ("router queue", "prefill", "hand-off", "first token"):
             self.assertIn(words, result.stderr)
 
     def test_special_tokens_of_users_stay_text(self):

@@ -172,6 +172,7 @@ void fix_init(struct pair_fix *fix, const struct mover_ops *ops, uint32_t layers
     memset(fix, 0, sizeof *fix);
     fix->ops = ops;
     fix->limits = fix_limits;
+    fix->connect_ms = 1000;
     random_init(&fix->random, 42);
     self_init(&fix->decode_self, "decode-0", 0xd0);
     self_init(&fix->prefill_self, "prefill-0", 0xb0);
@@ -187,7 +188,7 @@ void fix_start_decode(struct pair_fix *fix)
     static const struct handoff_receiver_events events = {on_landed, on_failed};
     const char *listen = fix->address[0] ? fix->address : "127.0.0.1:0";
     const struct mover_options options = {
-        .listen = listen, .connect_ms = 1000, .sends_max = 16, .tls = &every_mover_tls};
+        .listen = listen, .connect_ms = fix->connect_ms, .sends_max = 16, .tls = &every_mover_tls};
     struct error error;
     if (!fix->loop)
         fix->loop = loop_create();
@@ -204,7 +205,7 @@ void fix_start_prefill(struct pair_fix *fix)
 {
     static const struct handoff_sender_events events = {on_end};
     const struct mover_options options = {
-        .connect_ms = 1000, .sends_max = 16, .tls = &every_mover_tls};
+        .connect_ms = fix->connect_ms, .sends_max = 16, .tls = &every_mover_tls};
     struct error error;
     if (!fix->loop)
         fix->loop = loop_create();

@@ -46,6 +46,7 @@ struct pair_fix {
     const struct mover_ops *ops;
     struct loop *loop;
     struct handoff_limits limits;
+    uint32_t connect_ms;
     struct handoff_self decode_self, prefill_self;
     struct decode_side decode;
     struct prefill_side prefill;

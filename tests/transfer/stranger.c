@@ -73,6 +73,9 @@ static void take(struct stranger *stranger, enum message_id id, const void *mess
     case MESSAGE_ID_LANDED:
         stranger->landed++;
         break;
+    case MESSAGE_ID_DONE:
+        stranger->dones++;
+        break;
     default:
         break;
     }

@@ -12,7 +12,7 @@ struct stranger {
     struct pair_fix *fix;
     struct mover *mover;
     struct mover_peer *peer;
-    uint32_t welcomes, rejects, aborts, acks, landed, offers, pings, closed, sent;
+    uint32_t welcomes, rejects, aborts, acks, landed, offers, dones, pings, closed, sent;
     uint32_t code;
     char text[600];
     uint32_t slots[FIX_PAGES_MAX], generations[FIX_PAGES_MAX], granted;

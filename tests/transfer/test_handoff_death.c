@@ -13,49 +13,52 @@
 
 #define PROCESS_MOVER(name) PROCESS_MOVER_OF(handoff_death, name)
 
+enum { LAYERS = 8, STRIP_BYTES = 65536, JOBS = 4, PAGES = 20 };
+
 /* What the parent tells the child: whom to dial and what to deliver. */
 struct order {
     char address[128];
-    uint32_t job_count, pages;
-    uint64_t handoffs[4], tickets[4];
+    uint64_t handoffs[JOBS], tickets[JOBS];
     bool finish; /* else it stops before the last strip and waits */
 };
 
-enum { LAYERS = 8, STRIP_BYTES = 65536 };
+/* The other process may have to wait for a processor on a busy machine; that is not its death. Only
+ * where one is to be found by its silence is the time for that short. */
+enum { PATIENT_MS = 50000, SILENT_MS = 2000 };
 
-/* The other process may have to wait for a processor on a busy machine; that is not its death. */
-static void be_patient(struct pair_fix *fix)
+static void be_patient(struct pair_fix *fix, uint32_t progress_ms)
 {
-    fix->limits.progress_ms = 1000;
-    fix->limits.hello_ms = 5000;
+    fix->limits.progress_ms = progress_ms;
+    fix->limits.hello_ms = PATIENT_MS;
+    fix->connect_ms = PATIENT_MS;
 }
 
 /* A prefill node that delivers what it is told and then only turns its loop, until it is killed. */
-static void run_prefill(const struct mover_ops *ops, int from)
+static void run_prefill(const struct mover_ops *ops, int from, uint32_t progress_ms)
 {
     static struct pair_fix fix;
     struct order order;
     if (read(from, &order, sizeof order) != (ssize_t)sizeof order)
         _exit(1);
     fix_init(&fix, ops, LAYERS, STRIP_BYTES);
-    be_patient(&fix);
+    be_patient(&fix, progress_ms);
     snprintf(fix.address, sizeof fix.address, "%s", order.address);
     fix_start_prefill(&fix);
-    for (uint32_t i = 0; i < order.job_count; i++) {
+    for (uint32_t i = 0; i < JOBS; i++) {
         struct fix_job *job = &fix.jobs[i];
         *job = (struct fix_job){.fix = &fix,
                                 .index = i,
-                                .page_count = order.pages,
+                                .page_count = PAGES,
                                 .first_page = i % 3 * 7,
                                 .handoff = order.handoffs[i],
                                 .ticket = order.tickets[i]};
-        for (uint32_t p = 0; p < order.pages; p++)
-            job->source_slots[p] = i * order.pages + p;
+        for (uint32_t p = 0; p < PAGES; p++)
+            job->source_slots[p] = i * PAGES + p;
         fix_open(job);
         for (uint32_t layer = 0; layer + 1 < LAYERS; layer++)
-            fix_post(job, layer, 0, order.pages);
+            fix_post(job, layer, 0, PAGES);
         if (order.finish)
-            fix_post(job, LAYERS - 1, 0, order.pages);
+            fix_post(job, LAYERS - 1, 0, PAGES);
         fix_first(job);
     }
     for (;;)
@@ -69,19 +72,19 @@ struct two {
 };
 
 /* The child is made before UCX starts in the parent. */
-static void two_start(struct two *two, const struct mover_ops *ops, uint32_t jobs, uint32_t pages,
-                      bool finish)
+static void two_start(struct two *two, const struct mover_ops *ops, bool finish,
+                      uint32_t progress_ms)
 {
-    struct order order = {.job_count = jobs, .pages = pages, .finish = finish};
+    struct order order = {.finish = finish};
     cr_assert_eq(pipe(two->pipe), 0);
     two->child = fork_mortal();
     if (two->child == 0)
-        run_prefill(ops, two->pipe[0]);
+        run_prefill(ops, two->pipe[0], progress_ms);
     fix_init(&two->fix, ops, LAYERS, STRIP_BYTES);
-    be_patient(&two->fix);
+    be_patient(&two->fix, progress_ms);
     fix_start_decode(&two->fix);
-    for (uint32_t i = 0; i < jobs; i++) {
-        struct fix_job *job = fix_reserve(&two->fix, pages, 10000);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        struct fix_job *job = fix_reserve(&two->fix, PAGES, PATIENT_MS);
         order.handoffs[i] = job->handoff;
         order.tickets[i] = job->ticket;
     }
@@ -108,9 +111,9 @@ static uint64_t bytes_so_far(const struct two *two)
 PROCESS_MOVER(between_processes_pages_arrive_byte_for_byte)
 {
     static struct two two;
-    two_start(&two, ops, 4, 20, true);
-    TURN_UNTIL(two.fix.loop, two.fix.decode.landed == 4);
-    for (uint32_t i = 0; i < 4; i++)
+    two_start(&two, ops, true, PATIENT_MS);
+    TURN_UNTIL(two.fix.loop, two.fix.decode.landed == JOBS);
+    for (uint32_t i = 0; i < JOBS; i++)
         fix_check(&two.fix.jobs[i]);
     two_kill(&two);
     fix_end(&two.fix);
@@ -118,17 +121,18 @@ PROCESS_MOVER(between_processes_pages_arrive_byte_for_byte)
 
 PROCESS_MOVER(a_sender_is_killed_at_any_moment)
 {
-    for (uint64_t bytes = 0; bytes < 4 * 20 * LAYERS * STRIP_BYTES; bytes += 5u << 20) {
+    for (uint64_t bytes = 0; bytes < JOBS * PAGES * LAYERS * STRIP_BYTES; bytes += 5u << 20) {
         static struct two two;
         memset(&two, 0, sizeof two);
-        two_start(&two, ops, 4, 20, false);
-        TURN_UNTIL(two.fix.loop, two.fix.decode.reserved_count < 80);
-        TURN_UNTIL(two.fix.loop, bytes_so_far(&two) >= bytes ||
-                                     bytes_so_far(&two) == 4u * 20 * (LAYERS - 1) * STRIP_BYTES);
+        two_start(&two, ops, false, PATIENT_MS);
+        TURN_UNTIL(two.fix.loop, two.fix.decode.reserved_count < JOBS * PAGES);
+        TURN_UNTIL(two.fix.loop,
+                   bytes_so_far(&two) >= bytes ||
+                       bytes_so_far(&two) == (uint64_t)JOBS * PAGES * (LAYERS - 1) * STRIP_BYTES);
         two_kill(&two);
-        TURN_UNTIL(two.fix.loop, two.fix.decode.failed + two.fix.decode.landed == 4 ||
+        TURN_UNTIL(two.fix.loop, two.fix.decode.failed + two.fix.decode.landed == JOBS ||
                                      two.fix.decode.reserved_count > 0);
-        for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t i = 0; i < JOBS; i++)
             handoff_cancel(two.fix.decode.receiver, two.fix.jobs[i].handoff, STATUS_CANCELED, "");
         TURN_UNTIL(two.fix.loop, fix_pages_are_back(&two.fix));
         fix_end(&two.fix);
@@ -141,11 +145,11 @@ static void stop_sender(const struct mover_ops *ops, uint64_t bytes)
 {
     static struct two two;
     memset(&two, 0, sizeof two);
-    two_start(&two, ops, 4, 20, false);
+    two_start(&two, ops, false, SILENT_MS);
     TURN_UNTIL(two.fix.loop, two.fix.decode.reserved_count == 0);
     TURN_UNTIL(two.fix.loop, bytes_so_far(&two) >= bytes);
     cr_assert_eq(kill(two.child, SIGSTOP), 0);
-    TURN_UNTIL(two.fix.loop, two.fix.decode.failed == 4);
+    TURN_UNTIL(two.fix.loop, two.fix.decode.failed == JOBS);
     cr_assert_eq(two.fix.jobs[0].failed_status, STATUS_TIMEOUT, "%s", two.fix.jobs[0].failed_text);
     TURN_UNTIL(two.fix.loop, fix_pages_are_back(&two.fix));
     const struct handoff_region *region = &two.fix.decode.region;
@@ -165,7 +169,6 @@ static void stop_sender(const struct mover_ops *ops, uint64_t bytes)
 PROCESS_MOVER(a_stopped_sender_is_found_and_writes_nothing_later)
 {
     stop_sender(ops, 0);
-    stop_sender(ops, 1 << 20);
     stop_sender(ops, 16 << 20);
 }
 
@@ -196,15 +199,15 @@ Test(handoff_death, ucx_rendezvous_stopped_sender_is_found_and_writes_nothing_la
 /* ---- the receiver dies ---- */
 
 /* A decode node that reserves what it was asked and tells the ids. */
-static void run_decode(const struct mover_ops *ops, int to, uint32_t jobs, uint32_t pages)
+static void run_decode(const struct mover_ops *ops, int to)
 {
     static struct pair_fix fix;
-    struct order order = {.job_count = jobs, .pages = pages};
+    struct order order = {0};
     fix_init(&fix, ops, LAYERS, STRIP_BYTES);
-    be_patient(&fix);
+    be_patient(&fix, PATIENT_MS);
     fix_start_decode(&fix);
-    for (uint32_t i = 0; i < jobs; i++) {
-        struct fix_job *job = fix_reserve(&fix, pages, 10000);
+    for (uint32_t i = 0; i < JOBS; i++) {
+        struct fix_job *job = fix_reserve(&fix, PAGES, PATIENT_MS);
         order.handoffs[i] = job->handoff;
         order.tickets[i] = job->ticket;
     }
@@ -225,40 +228,40 @@ static void lose_receiver(const struct mover_ops *ops, int signal_number, enum s
     cr_assert_eq(pipe(two.pipe), 0);
     two.child = fork_mortal();
     if (two.child == 0)
-        run_decode(ops, two.pipe[1], 4, 20);
+        run_decode(ops, two.pipe[1]);
     cr_assert_eq(read(two.pipe[0], &order, sizeof order), (ssize_t)sizeof order);
     fix_init(&two.fix, ops, LAYERS, STRIP_BYTES);
-    be_patient(&two.fix);
+    be_patient(&two.fix, signal_number == SIGSTOP ? SILENT_MS : PATIENT_MS);
     snprintf(two.fix.address, sizeof two.fix.address, "%s", order.address);
     fix_start_prefill(&two.fix);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < JOBS; i++) {
         struct fix_job *job = &two.fix.jobs[i];
         *job = (struct fix_job){.fix = &two.fix,
                                 .index = i,
-                                .page_count = 20,
+                                .page_count = PAGES,
                                 .first_page = i % 3 * 7,
                                 .handoff = order.handoffs[i],
                                 .ticket = order.tickets[i]};
-        for (uint32_t p = 0; p < 20; p++)
-            job->source_slots[p] = i * 20 + p;
+        for (uint32_t p = 0; p < PAGES; p++)
+            job->source_slots[p] = i * PAGES + p;
         two.fix.job_count++;
         fix_open(job);
         for (uint32_t layer = 0; layer + 1 < LAYERS; layer++)
-            fix_post(job, layer, 0, 20);
+            fix_post(job, layer, 0, PAGES);
     }
     TURN_UNTIL(two.fix.loop,
                (handoff_sender_totals(two.fix.prefill.sender, &totals), totals.bytes >= bytes));
     cr_assert_eq(kill(two.child, signal_number), 0);
-    for (uint32_t i = 0; i < 4; i++) { /* and more to send */
-        fix_post(&two.fix.jobs[i], LAYERS - 1, 0, 20);
+    for (uint32_t i = 0; i < JOBS; i++) { /* and more to send */
+        fix_post(&two.fix.jobs[i], LAYERS - 1, 0, PAGES);
         fix_first(&two.fix.jobs[i]);
     }
-    TURN_UNTIL(two.fix.loop, two.fix.prefill.ended == 4);
-    for (uint32_t i = 0; i < 4; i++)
+    TURN_UNTIL(two.fix.loop, two.fix.prefill.ended == JOBS);
+    for (uint32_t i = 0; i < JOBS; i++)
         cr_assert_eq(two.fix.jobs[i].ended_status, status, "%s", two.fix.jobs[i].ended_text);
     handoff_sender_totals(two.fix.prefill.sender, &totals);
     cr_assert_eq(totals.pages, 0u);
-    cr_assert_eq(totals.failed, 4u);
+    cr_assert_eq(totals.failed, (uint64_t)JOBS);
     two_kill(&two);
     fix_end(&two.fix);
 }

@@ -77,7 +77,7 @@ EVERY_MOVER(a_grant_may_come_in_parts)
     cr_assert_not(hostile.job->ended);
     grant = (struct msg_grant){.handoff = 99, .slots = {slots, 3}, .generations = {slots, 3}};
     stranger_say(&hostile.stranger, MESSAGE_ID_GRANT, &grant);
-    turn_for(hostile.fix.loop, 30);
+    TURN_UNTIL(hostile.fix.loop, hostile.stranger.dones == 1);
     const struct msg_landed landed = {.handoff = 99};
     stranger_say(&hostile.stranger, MESSAGE_ID_LANDED, &landed);
     TURN_UNTIL(hostile.fix.loop, hostile.job->ended);
