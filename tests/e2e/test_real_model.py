@@ -61,7 +61,7 @@ class RealModelTest(unittest.TestCase):
         self.assertEqual(asked.returncode, 0, asked.stderr)
         self.assertEqual(asked.stdout, alone.stdout + "\n")
         self.assertIn("Paris", asked.stdout)
-        for words in ("router queue", "prefill", "hand-off", "MiB", "tokens/s"):
+        for words in ("router queue", "prefill", "hand-off", "MiB"):
             self.assertIn(words, asked.stderr)
 
     def test_long_prompt(self):
