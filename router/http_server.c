@@ -317,6 +317,8 @@ void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
     }
     if (reply->allow)
         evhttp_add_header(headers, "Allow", reply->allow);
+    if (reply->status == 401)
+        evhttp_add_header(headers, "WWW-Authenticate", "Bearer");
     const bool head = evhttp_request_get_command(exchange->request) == EVHTTP_REQ_HEAD;
     if (head) {
         /* evhttp would send the body all the same, before the next answer on this connection. */
@@ -343,11 +345,12 @@ void http_reply_error(struct http_exchange *exchange, const struct openai_error 
     struct buffer body = {0};
     openai_error_write(error, &body);
     const bool later = error->http_status == 503 || error->http_status == 429;
+    const uint32_t after_s = error->retry_after_s > 0 ? error->retry_after_s : 1;
     const struct http_reply reply = {.status = error->http_status,
                                      .content_type = "application/json",
                                      .body = body.data,
                                      .body_bytes = body.size,
-                                     .retry_after_s = later ? 1 : 0,
+                                     .retry_after_s = later ? after_s : 0,
                                      .error = error};
     http_reply(exchange, &reply);
     buffer_free(&body);

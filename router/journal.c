@@ -22,7 +22,7 @@
 extern const char journal_schema[];
 
 enum {
-    SCHEMA_VERSION = 1,
+    SCHEMA_VERSION = 2,
     BATCH_RECORDS = 256,
     PATH_BYTES = 4096,
     PRUNE_EVERY_BATCHES = 64,
@@ -57,7 +57,8 @@ static const char *const statement_text[STATEMENT_COUNT] = {
     [PUT_REQUEST] =
         "INSERT INTO requests(id, router, client_id, endpoint, accepted_ms, state, prefill, decode,"
         " prompt_tokens, max_tokens, output_tokens, first_token_us, duration_us, http_status,"
-        " outcome, reason) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16)"
+        " outcome, reason, tenant)"
+        " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)"
         " ON CONFLICT(id) DO UPDATE SET state=?6, prefill=?7, decode=?8, prompt_tokens=?9,"
         " max_tokens=?10, output_tokens=?11, first_token_us=?12, duration_us=?13, http_status=?14,"
         " outcome=?15, reason=?16",
@@ -164,7 +165,13 @@ static int close_orphans(struct journal *journal)
     return code;
 }
 
-static int check_version(struct journal *journal)
+/* What has been added since a version: files of all of them are taken. */
+static const char *const upgrades[SCHEMA_VERSION] = {
+    [1] = "ALTER TABLE requests ADD COLUMN tenant TEXT",
+};
+
+/* A new file has version 0 and gets everything from the schema. */
+static int upgrade_file(struct journal *journal)
 {
     sqlite3_stmt *statement = NULL;
     int code = sqlite3_prepare_v2(journal->db, "PRAGMA user_version", -1, &statement, NULL);
@@ -174,10 +181,17 @@ static int check_version(struct journal *journal)
         code = SQLITE_OK;
     }
     sqlite3_finalize(statement);
-    if (code == SQLITE_OK && version != 0 && version != SCHEMA_VERSION) {
+    if (code == SQLITE_OK && (version < 0 || version > SCHEMA_VERSION)) {
         LOG_ERROR("the journal %s has schema version %d, this program writes %d", journal->path,
                   version, SCHEMA_VERSION);
         return SQLITE_MISMATCH;
+    }
+    for (int from = version > 0 ? version : SCHEMA_VERSION;
+         code == SQLITE_OK && from < SCHEMA_VERSION; from++) {
+        char step[256];
+        snprintf(step, sizeof step, "BEGIN IMMEDIATE; %s; PRAGMA user_version=%d; COMMIT",
+                 upgrades[from], from + 1);
+        code = execute(journal, step);
     }
     return code;
 }
@@ -196,7 +210,7 @@ static int set_up_file(struct journal *journal)
              "PRAGMA wal_autocheckpoint=1000; PRAGMA max_page_count=%llu;",
              WAL_BYTES_MAX, (unsigned long long)(journal->options.bytes_max / 4096));
     if ((code = execute(journal, text)) != SQLITE_OK ||
-        (code = check_version(journal)) != SQLITE_OK ||
+        (code = upgrade_file(journal)) != SQLITE_OK ||
         (code = execute(journal, journal_schema)) != SQLITE_OK)
         return code;
     snprintf(text, sizeof text, "PRAGMA user_version=%d", SCHEMA_VERSION);
@@ -287,6 +301,7 @@ static int write_request(struct journal *journal, const struct record *record)
     bind_known(row, 14, (uint64_t)request->http_status);
     bind_text(row, 15, request->outcome);
     bind_text(row, 16, request->reason);
+    bind_text(row, 17, request->tenant);
     int code = run(journal, PUT_REQUEST);
     sqlite3_clear_bindings(row);
     if (code != SQLITE_OK)

@@ -18,7 +18,8 @@ enum { JOURNAL_NAME_BYTES = 65, JOURNAL_REASON_BYTES = 160 };
 struct journal_request {
     uint64_t id;
     char client_id[129];
-    const char *endpoint; /* static, like all const char * of records */
+    char tenant[JOURNAL_NAME_BYTES]; /* empty: nobody's */
+    const char *endpoint;            /* static, like all const char * of records */
     const char *state;
     char prefill[JOURNAL_NAME_BYTES], decode[JOURNAL_NAME_BYTES];
     uint32_t prompt_tokens, max_tokens, output_tokens;

@@ -12,6 +12,7 @@ struct openai_error {
     const char *code;               /* static, NULL for none */
     char param[OPENAI_PARAM_BYTES]; /* the field at fault, empty for none */
     char message[OPENAI_MESSAGE_BYTES];
+    uint32_t retry_after_s;                 /* of a 429 or 503; 0: 1 */
     uint32_t prompt_tokens, context_tokens; /* said too when context_tokens is not 0 */
 };
 

@@ -379,6 +379,8 @@ static enum status open_doors(struct router *router, struct error *error)
     rules.policy.slow_start_ms = options->slow_start_ms;
     memcpy(rules.boot_id, router->boot_id, sizeof rules.boot_id);
     TRY(open_gate(router, error));
+    if (options->api_keys)
+        TRY(api_keys_load(options->api_keys, &router->keys, error));
     TRY(open_journal(router, error));
     TRY(fleet_create(router->loop, options->control, &rules, &fleet_handlers, router,
                      &router->fleet, error));
@@ -431,6 +433,7 @@ void router_destroy(struct router *router)
     journal_close(router->journal);
     loop_timer_destroy(router->drain_timer);
     loop_task_destroy(router->pump);
+    api_keys_destroy(router->keys);
     metrics_destroy(router->metrics);
     buffer_free(&router->scratch);
     CHECK(router->session_count == 0);

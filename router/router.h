@@ -24,6 +24,7 @@ struct router_options {
     uint32_t heartbeat_ms, worker_timeout_ms, lease_ms, drain_ms;
     uint64_t journal_bytes, journal_requests;
     bool no_vllm_metrics;    /* only our own names in /metrics */
+    const char *api_keys;    /* file; NULL: everybody may use the API */
     const char *secret_file; /* NULL: workers need not prove anything */
     bool insecure;           /* fine without a secret, wherever workers connect */
 };

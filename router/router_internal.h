@@ -5,6 +5,7 @@
 #include <sys/queue.h>
 
 #include "router/answer.h"
+#include "router/api_keys.h"
 #include "router/fleet.h"
 #include "router/http_server.h"
 #include "router/journal.h"
@@ -26,6 +27,8 @@ struct session_choice {
     uint64_t last_token_ns;
 };
 
+enum { SESSION_AFFINITY_BYTES = 129 };
+
 /* A client's request from its acceptance to its end. `request` decides, the session does. */
 struct session {
     struct exchange_owner owner; /* first */
@@ -34,6 +37,8 @@ struct session {
     struct request request;
     struct http_exchange *exchange; /* NULL once answered or gone */
     char client_id[HTTP_REQUEST_ID_BYTES];
+    char affinity[SESSION_AFFINITY_BYTES]; /* X-Session-Affinity; empty: none */
+    struct api_key *key;                   /* whose request it is; NULL without keys */
     enum openai_endpoint endpoint;
 
     /* On the text thread between submit and done; the loop thread's otherwise. */
@@ -77,6 +82,7 @@ struct router {
     struct gate_self gate;
 
     struct http_server *http;
+    struct api_keys *keys; /* NULL: none are needed */
     struct fleet *fleet;
     struct text_pool *pool;
     struct journal *journal;
@@ -96,7 +102,7 @@ struct router {
 };
 
 /* session.c */
-void session_start(struct router *router, enum openai_endpoint endpoint,
+void session_start(struct router *router, enum openai_endpoint endpoint, struct api_key *key,
                    struct http_exchange *exchange, const struct http_request *request);
 /* Feeds one event and carries out what follows; the session may be gone afterwards. */
 void session_feed(struct session *session, const struct request_event *event);
@@ -148,12 +154,20 @@ void routes_reply(struct http_exchange *exchange, int status, const char *conten
 void routes_reply_error(struct http_exchange *exchange, int status, const char *code,
                         const char *allow, const char *message);
 
-/* routes_state.c: small answers about this process. */
+/* key: shown with the request; NULL where none are needed. */
 typedef void route_handler(struct router *router, struct http_exchange *exchange,
-                           const struct http_request *request);
+                           const struct http_request *request, struct api_key *key);
+/* routes_state.c: small answers about this process. */
 #define ROUTES_MODEL_PATH "/v1/models/" /* the model's id behind it */
 route_handler routes_get_health, routes_get_live, routes_get_version, routes_get_load,
     routes_get_models, routes_get_model;
+
+/* api_door.c: keys and their limits. Each answers the exchange where it says no. */
+/* Whether the request shows a key of the file, which is then in *key_out. */
+bool api_door_enter(struct router *router, struct http_exchange *exchange,
+                    struct api_key **key_out);
+/* Whether the key, if there is one, has a request and tokens left for this minute. */
+bool api_door_admit(struct router *router, struct http_exchange *exchange, struct api_key *key);
 
 /* text_call.c: /tokenize and /detokenize. */
 route_handler text_call_tokenize, text_call_detokenize;

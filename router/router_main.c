@@ -39,6 +39,8 @@ static const struct config_row rows[] = {
      "the cluster's secret, the same on all nodes: workers have to prove that they know it", 0, 0},
     {"insecure", CONFIG_FLAG, ROUTER_AT(insecure), NULL, NULL,
      "without a secret, let workers connect from other hosts all the same", 0, 0},
+    {"api-keys", CONFIG_TEXT, ROUTER_AT(api_keys), NULL, "FILE",
+     "who may use the API: a line a key, its tenant's name, requests=N tokens=N a minute", 0, 0},
     {"state-dir", CONFIG_TEXT, ROUTER_AT(state_directory), NULL, "DIR",
      "where the journal is kept (default: $STATE_DIRECTORY, else ./baton-state)", 0, 0},
     {"max-requests", CONFIG_U32, ROUTER_AT(requests_max), "1024", "N",

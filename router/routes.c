@@ -86,7 +86,7 @@ static void put_worker(struct json_writer *writer, const struct fleet *fleet,
 }
 
 static void get_workers(struct router *router, struct http_exchange *exchange,
-                        const struct http_request *request)
+                        const struct http_request *request, struct api_key *key)
 {
     struct buffer *out = &router->scratch;
     buffer_clear(out);
@@ -104,7 +104,7 @@ static void get_workers(struct router *router, struct http_exchange *exchange,
 }
 
 static void get_metrics(struct router *router, struct http_exchange *exchange,
-                        const struct http_request *request)
+                        const struct http_request *request, struct api_key *key)
 {
     struct buffer *out = &router->scratch;
     buffer_clear(out);
@@ -125,7 +125,7 @@ static bool is_json(const char *content_type)
 
 /* What every body is asked before it is read; false when it was answered. */
 static bool may_post(struct router *router, struct http_exchange *exchange,
-                     const struct http_request *request)
+                     const struct http_request *request, struct api_key *key)
 {
     if (router->draining) {
         metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
@@ -138,64 +138,68 @@ static bool may_post(struct router *router, struct http_exchange *exchange,
                            "The Content-Type must be application/json.");
         return false;
     }
-    return true;
+    return api_door_admit(router, exchange, key);
 }
 
 static void post_completions(struct router *router, struct http_exchange *exchange,
-                             const struct http_request *request)
+                             const struct http_request *request, struct api_key *key)
 {
-    if (may_post(router, exchange, request))
-        session_start(router, OPENAI_COMPLETIONS, exchange, request);
+    if (may_post(router, exchange, request, key))
+        session_start(router, OPENAI_COMPLETIONS, key, exchange, request);
 }
 
 static void post_chat(struct router *router, struct http_exchange *exchange,
-                      const struct http_request *request)
+                      const struct http_request *request, struct api_key *key)
 {
-    if (may_post(router, exchange, request))
-        session_start(router, OPENAI_CHAT, exchange, request);
+    if (may_post(router, exchange, request, key))
+        session_start(router, OPENAI_CHAT, key, exchange, request);
 }
 
 static void post_tokenize(struct router *router, struct http_exchange *exchange,
-                          const struct http_request *request)
+                          const struct http_request *request, struct api_key *key)
 {
-    if (may_post(router, exchange, request))
-        text_call_tokenize(router, exchange, request);
+    if (may_post(router, exchange, request, key))
+        text_call_tokenize(router, exchange, request, key);
 }
 
 static void post_detokenize(struct router *router, struct http_exchange *exchange,
-                            const struct http_request *request)
+                            const struct http_request *request, struct api_key *key)
 {
-    if (may_post(router, exchange, request))
-        text_call_detokenize(router, exchange, request);
+    if (may_post(router, exchange, request, key))
+        text_call_detokenize(router, exchange, request, key);
 }
 
-/* `under`: what follows the path belongs to the handler. */
+/* With KEYED a key has to be shown where the router has keys: all that shows or takes prompts,
+ * answers or addresses. UNDER: what follows the path belongs to the handler. */
+enum { OPEN = 0, KEYED = 1, UNDER = 2 };
+
 static const struct route {
     const char *path;
     enum http_method method;
     route_handler *handle;
-    bool under;
+    unsigned how;
 } routes[] = {
-    {"/health", HTTP_GET, routes_get_health, false},
-    {"/live", HTTP_GET, routes_get_live, false},
-    {"/ready", HTTP_GET, routes_get_health, false},
-    {"/load", HTTP_GET, routes_get_load, false},
-    {"/version", HTTP_GET, routes_get_version, false},
-    {"/metrics", HTTP_GET, get_metrics, false},
-    {"/workers", HTTP_GET, get_workers, false},
-    {"/v1/models", HTTP_GET, routes_get_models, false},
-    {ROUTES_MODEL_PATH, HTTP_GET, routes_get_model, true},
-    {"/v1/completions", HTTP_POST, post_completions, false},
-    {"/v1/chat/completions", HTTP_POST, post_chat, false},
-    {"/tokenize", HTTP_POST, post_tokenize, false},
-    {"/detokenize", HTTP_POST, post_detokenize, false},
+    {"/health", HTTP_GET, routes_get_health, OPEN},
+    {"/live", HTTP_GET, routes_get_live, OPEN},
+    {"/ready", HTTP_GET, routes_get_health, OPEN},
+    {"/load", HTTP_GET, routes_get_load, OPEN},
+    {"/version", HTTP_GET, routes_get_version, OPEN},
+    {"/metrics", HTTP_GET, get_metrics, OPEN},
+    {"/workers", HTTP_GET, get_workers, KEYED},
+    {"/v1/models", HTTP_GET, routes_get_models, KEYED},
+    {ROUTES_MODEL_PATH, HTTP_GET, routes_get_model, KEYED | UNDER},
+    {"/v1/completions", HTTP_POST, post_completions, KEYED},
+    {"/v1/chat/completions", HTTP_POST, post_chat, KEYED},
+    {"/tokenize", HTTP_POST, post_tokenize, KEYED},
+    {"/detokenize", HTTP_POST, post_detokenize, KEYED},
 };
 
 static const struct route *find_route(const char *path)
 {
     for (size_t i = 0; i < ARRAY_COUNT(routes); i++) {
         const size_t bytes = strlen(routes[i].path);
-        if (strncmp(path, routes[i].path, bytes) == 0 && (path[bytes] == '\0' || routes[i].under))
+        if (strncmp(path, routes[i].path, bytes) == 0 &&
+            (path[bytes] == '\0' || (routes[i].how & UNDER)))
             return &routes[i];
     }
     return NULL;
@@ -205,12 +209,13 @@ void routes_handle(struct router *router, struct http_exchange *exchange,
                    const struct http_request *request)
 {
     const struct route *route = find_route(request->path);
+    struct api_key *key = NULL;
     if (!route)
         routes_reply_error(exchange, 404, "not_found", NULL, "There is nothing at this path.");
-    else if (route->method == request->method)
-        route->handle(router, exchange, request);
-    else
+    else if (route->method != request->method)
         routes_reply_error(
             exchange, 405, "method_not_allowed", route->method == HTTP_GET ? "GET, HEAD" : "POST",
             route->method == HTTP_GET ? "This path answers to GET." : "This path answers to POST.");
+    else if (!(route->how & KEYED) || api_door_enter(router, exchange, &key))
+        route->handle(router, exchange, request, key);
 }

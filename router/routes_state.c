@@ -37,7 +37,7 @@ static const char *health_sentence(const struct router *router, uint32_t decode)
 
 /* /health and /ready: 200 when a request could be served. */
 void routes_get_health(struct router *router, struct http_exchange *exchange,
-                       const struct http_request *request)
+                       const struct http_request *request, struct api_key *key)
 {
     const uint32_t prefill = fleet_count(router->fleet, WORKER_PREFILL, FLEET_UP);
     const uint32_t decode = fleet_count(router->fleet, WORKER_DECODE, FLEET_UP);
@@ -55,14 +55,14 @@ void routes_get_health(struct router *router, struct http_exchange *exchange,
 
 /* The process answers, whatever else is missing: reason enough not to restart it. */
 void routes_get_live(struct router *router, struct http_exchange *exchange,
-                     const struct http_request *request)
+                     const struct http_request *request, struct api_key *key)
 {
     static const char body[] = "{\"status\":\"ok\"}";
     http_reply_json(exchange, 200, body, sizeof body - 1);
 }
 
 void routes_get_version(struct router *router, struct http_exchange *exchange,
-                        const struct http_request *request)
+                        const struct http_request *request, struct api_key *key)
 {
     static const char body[] = "{\"version\":\"" BATON_VERSION "\"}";
     http_reply_json(exchange, 200, body, sizeof body - 1);
@@ -70,7 +70,7 @@ void routes_get_version(struct router *router, struct http_exchange *exchange,
 
 /* For balancers in front of several routers; server_load is the name others use. */
 void routes_get_load(struct router *router, struct http_exchange *exchange,
-                     const struct http_request *request)
+                     const struct http_request *request, struct api_key *key)
 {
     struct json_writer writer = begin(router);
     put_count(&writer, "server_load", router->session_count);
@@ -94,7 +94,7 @@ static void put_model(struct router *router, struct json_writer *writer)
 }
 
 void routes_get_models(struct router *router, struct http_exchange *exchange,
-                       const struct http_request *request)
+                       const struct http_request *request, struct api_key *key)
 {
     struct json_writer writer = begin(router);
     put_text(&writer, "object", "list");
@@ -108,7 +108,7 @@ void routes_get_models(struct router *router, struct http_exchange *exchange,
 
 /* The model's id may hold slashes: it is all that follows. */
 void routes_get_model(struct router *router, struct http_exchange *exchange,
-                      const struct http_request *request)
+                      const struct http_request *request, struct api_key *key)
 {
     const char *id = request->path + sizeof ROUTES_MODEL_PATH - 1;
     if (strcmp(id, router->model_name) != 0) {

@@ -39,7 +39,8 @@ CREATE TABLE IF NOT EXISTS requests (
   duration_us    INTEGER,
   http_status    INTEGER,
   outcome        TEXT,
-  reason         TEXT
+  reason         TEXT,
+  tenant         TEXT
 );
 
 CREATE TABLE IF NOT EXISTS request_states (

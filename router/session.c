@@ -298,8 +298,9 @@ static void perform(struct session *session, const struct request_action *action
         break;
     case ACTION_DROP:
         session_measure_outcome(session, METRIC_FINISH_CANCELLED, "cancelled");
-        LOG_INFO("request %016llx is cancelled (client id %s)", (unsigned long long)request->id,
-                 session->client_id);
+        LOG_INFO("request %016llx is cancelled (client id %s, tenant %s)",
+                 (unsigned long long)request->id, session->client_id,
+                 session->key ? api_key_tenant(session->key) : "-");
         if (session->exchange)
             http_exchange_abort(session->exchange);
         session->exchange = NULL;
@@ -379,6 +380,8 @@ static void after_state_change(struct session *session, enum request_state from,
     if (to == REQUEST_ENDED) {
         dequeue(session);
         session_measure_end(session);
+        if (session->key)
+            api_key_charge(session->key, session_token_count(session), now_ns(session));
     }
     session_put_journal(session);
     settle_probe(session);
@@ -484,6 +487,8 @@ static void job_done(struct text_job *job)
         session->request.max_tokens = session->parsed.max_tokens;
         session->request.reports_wanted = session->parsed.timings;
         make_choices(session);
+        if (session->key)
+            api_key_charge(session->key, session->request.prompt_tokens, now_ns(session));
     } else {
         request_failure_set(&failure, session->parse_error.http_status, session->parse_error.code,
                             "%s", session->parse_error.message);
@@ -504,6 +509,14 @@ static uint64_t take_slot(struct router *router, struct session *session)
     return router->instance << ID_COUNTER_BITS | generation << router->slot_bits | session->slot;
 }
 
+/* One that is too long names nobody. */
+static void take_affinity(struct session *session, const struct http_exchange *exchange)
+{
+    const char *affinity = http_exchange_header(exchange, "X-Session-Affinity");
+    if (affinity && strlen(affinity) < sizeof session->affinity)
+        snprintf(session->affinity, sizeof session->affinity, "%s", affinity);
+}
+
 static void on_client_gone(struct exchange_owner *owner)
 {
     struct session *session = (struct session *)(void *)owner;
@@ -519,7 +532,7 @@ static void refuse(struct http_exchange *exchange, const char *code, const char 
     http_reply_error(exchange, &error);
 }
 
-void session_start(struct router *router, enum openai_endpoint endpoint,
+void session_start(struct router *router, enum openai_endpoint endpoint, struct api_key *key,
                    struct http_exchange *exchange, const struct http_request *http)
 {
     if (router->session_count == router->slot_count) {
@@ -532,6 +545,7 @@ void session_start(struct router *router, enum openai_endpoint endpoint,
     *session = (struct session){.owner.on_gone = on_client_gone,
                                 .router = router,
                                 .endpoint = endpoint,
+                                .key = key,
                                 .parse_status = STATUS_PENDING};
     buffer_add(&session->body, http->body, http->body_bytes);
     session->job = (struct text_job){
@@ -543,6 +557,7 @@ void session_start(struct router *router, enum openai_endpoint endpoint,
         .default_max_tokens = router->options.default_max_tokens,
     };
     snprintf(session->client_id, sizeof session->client_id, "%s", http->request_id);
+    take_affinity(session, exchange);
     if (text_pool_submit(router->pool, &session->job) != STATUS_OK) {
         buffer_free(&session->body);
         free(session);

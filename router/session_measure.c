@@ -25,6 +25,8 @@ void session_put_journal(struct session *session)
         .http_status = session->http_status,
     };
     snprintf(record.client_id, sizeof record.client_id, "%s", session->client_id);
+    if (session->key)
+        snprintf(record.tenant, sizeof record.tenant, "%s", api_key_tenant(session->key));
     copy_node(session, request->prefill, record.prefill);
     copy_node(session, request->decode, record.decode);
     if (request->times.first_ns > 0)

@@ -86,13 +86,13 @@ static void start(struct router *router, struct http_exchange *exchange,
 }
 
 void text_call_tokenize(struct router *router, struct http_exchange *exchange,
-                        const struct http_request *request)
+                        const struct http_request *request, struct api_key *key)
 {
     start(router, exchange, request, openai_tokenize);
 }
 
 void text_call_detokenize(struct router *router, struct http_exchange *exchange,
-                          const struct http_request *request)
+                          const struct http_request *request, struct api_key *key)
 {
     start(router, exchange, request, openai_detokenize);
 }

@@ -118,6 +118,32 @@ Test(journal, keeps_requests_with_their_states)
     journal_close(journal);
 }
 
+/* A file of the first version is taken along, with what it holds. */
+Test(journal, an_older_file_gets_what_is_new)
+{
+    const struct journal_options options = options_of();
+    open_journal(&options);
+    put(1, "ended");
+    journal_close(journal);
+    expect_value("ALTER TABLE requests DROP COLUMN tenant; PRAGMA user_version=1", "");
+    open_journal(&options);
+    struct journal_request request = {
+        .id = 2, .endpoint = "chat", .state = "queued", .tenant = "acme"};
+    journal_put_request(journal, &request);
+    settle();
+    journal_close(journal);
+    expect_value("SELECT count(*), max(tenant) FROM requests", "2|acme");
+    expect_value("PRAGMA user_version", "2");
+    /* A newer one is left alone. */
+    expect_value("PRAGMA user_version=3", "");
+    open_journal(&options);
+    put(3, "queued");
+    settle();
+    cr_expect(!journal_stats(journal).healthy);
+    journal_close(journal);
+    expect_value("SELECT count(*) FROM requests", "2");
+}
+
 Test(journal, closes_what_an_earlier_life_left_open)
 {
     struct journal_options options = options_of();
