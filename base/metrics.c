@@ -155,6 +155,12 @@ double metrics_sum(const struct metrics *metrics, uint32_t row)
     return atomic_load_explicit(&metrics->series[row].value, memory_order_relaxed);
 }
 
+const double *metrics_bounds(const struct metrics *metrics, uint32_t row)
+{
+    CHECK(row < metrics->row_count && metrics->rows[row].kind == METRIC_HISTOGRAM);
+    return metrics->rows[row].bounds;
+}
+
 uint32_t metrics_buckets(const struct metrics *metrics, uint32_t row, uint64_t *counts_out)
 {
     CHECK(row < metrics->row_count && metrics->rows[row].kind == METRIC_HISTOGRAM);

@@ -29,6 +29,7 @@ void metrics_set(struct metrics *metrics, uint32_t row, double value);
 void metrics_observe(struct metrics *metrics, uint32_t row, double value);
 double metrics_value(const struct metrics *metrics, uint32_t row); /* histogram: its count */
 double metrics_sum(const struct metrics *metrics, uint32_t row);   /* of a histogram */
+const double *metrics_bounds(const struct metrics *metrics, uint32_t row); /* of a histogram */
 /* A histogram's observations by bucket, those above the last bound behind them. Returns how many
  * buckets that is; counts_out: [METRIC_BUCKETS_MAX + 1]. */
 uint32_t metrics_buckets(const struct metrics *metrics, uint32_t row, uint64_t *counts_out);

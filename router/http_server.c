@@ -319,6 +319,12 @@ void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
         evhttp_add_header(headers, "Allow", reply->allow);
     if (reply->status == 401)
         evhttp_add_header(headers, "WWW-Authenticate", "Bearer");
+    if (reply->policy) {
+        evhttp_add_header(headers, "Content-Security-Policy", reply->policy);
+        evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
+        evhttp_add_header(headers, "Referrer-Policy", "no-referrer");
+        evhttp_add_header(headers, "Cache-Control", "no-cache");
+    }
     const bool head = evhttp_request_get_command(exchange->request) == EVHTTP_REQ_HEAD;
     if (head) {
         /* evhttp would send the body all the same, before the next answer on this connection. */

@@ -70,6 +70,7 @@ struct http_reply {
     uint32_t retry_after_s;           /* 0: no such header */
     const char *allow;                /* of a 405, else NULL */
     bool close;                       /* the connection closes behind it */
+    const char *policy;               /* Content-Security-Policy of a page, or NULL */
     const struct openai_error *error; /* what the body says, or NULL */
 };
 /* Answers and frees the exchange. */

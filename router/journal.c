@@ -87,7 +87,7 @@ struct journal {
     pthread_t thread;
     atomic_bool stopping;
     _Atomic uint64_t offered, written, dropped, damaged, bytes;
-    atomic_bool healthy;
+    atomic_bool healthy, open;
 
     /* The writer thread's own. */
     sqlite3 *db;
@@ -101,6 +101,7 @@ struct journal {
 
 static void close_file(struct journal *journal)
 {
+    atomic_store(&journal->open, false);
     for (int i = 0; i < STATEMENT_COUNT; i++) {
         sqlite3_finalize(journal->statements[i]);
         journal->statements[i] = NULL;
@@ -238,8 +239,10 @@ static bool open_file(struct journal *journal)
         move_aside(journal);
         code = set_up_file(journal);
     }
-    if (code == SQLITE_OK)
+    if (code == SQLITE_OK) {
+        atomic_store(&journal->open, true);
         return true;
+    }
     set_health(journal, false, journal->db ? sqlite3_errmsg(journal->db) : sqlite3_errstr(code));
     close_file(journal);
     journal->retry_ns =
@@ -530,6 +533,11 @@ void journal_put_worker(struct journal *journal, const struct journal_worker *re
 {
     const struct record item = {.kind = RECORD_WORKER, .at_ms = clock_wall_ms(), .worker = *record};
     put(journal, &item);
+}
+
+const char *journal_path(const struct journal *journal)
+{
+    return atomic_load(&journal->open) ? journal->path : NULL;
 }
 
 struct journal_stats journal_stats(const struct journal *journal)

@@ -59,6 +59,10 @@ void journal_close(struct journal *journal);
 void journal_put_request(struct journal *journal, const struct journal_request *record);
 void journal_put_worker(struct journal *journal, const struct journal_worker *record);
 
+/* Of the file, for journal_read.h; NULL while the writer has it not open, for a reader in its way
+ * would keep it from setting the file up. Any thread. */
+const char *journal_path(const struct journal *journal);
+
 struct journal_stats {
     uint64_t written, dropped;
     uint64_t damaged; /* files moved aside */

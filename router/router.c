@@ -16,6 +16,7 @@ enum {
     JOURNAL_QUEUE_RECORDS = 16384,
     JOURNAL_BUSY_MS = 250,
     JOURNAL_RETRY_MS = 2000,
+    JOURNAL_READS_MAX = 16, /* waiting or at it */
     HEADER_BYTES_MAX = 64 << 10,
     FLUSH_MS = 250, /* for the last bytes to leave after draining */
 };
@@ -418,6 +419,7 @@ enum status router_create(struct loop *loop, const struct text *text,
     }
     router->pool =
         text_pool_create(loop, options->text_threads, options->requests_max, options->text_bytes);
+    router->reader = text_pool_create(loop, 1, JOURNAL_READS_MAX, SIZE_MAX);
     *out = router;
     return STATUS_OK;
 }
@@ -428,6 +430,7 @@ void router_destroy(struct router *router)
         return;
     end_all(router);
     http_server_destroy(router->http);
+    text_pool_destroy(router->reader);
     text_pool_destroy(router->pool); /* gives back sessions whose text was still out */
     fleet_destroy(router->fleet);
     journal_close(router->journal);

@@ -85,6 +85,7 @@ struct router {
     struct api_keys *keys; /* NULL: none are needed */
     struct fleet *fleet;
     struct text_pool *pool;
+    struct text_pool *reader; /* one thread that looks things up in the journal */
     struct journal *journal;
     struct metrics *metrics;
     uint64_t started_s; /* seconds since 1970 */
@@ -168,6 +169,19 @@ bool api_door_enter(struct router *router, struct http_exchange *exchange,
                     struct api_key **key_out);
 /* Whether the key, if there is one, has a request and tokens left for this minute. */
 bool api_door_admit(struct router *router, struct http_exchange *exchange, struct api_key *key);
+
+/* The workers as a member of the object that is open. */
+void routes_put_workers(struct router *router, struct json_writer *writer);
+
+/* status_report.c */
+route_handler routes_get_status;
+
+/* dashboard.c */
+route_handler dashboard_get_page, dashboard_get_style, dashboard_get_script;
+
+/* journal_call.c: what the journal knows of requests. */
+#define ROUTES_REQUEST_PATH "/requests/" /* an id behind it */
+route_handler journal_call_recent, journal_call_find;
 
 /* text_call.c: /tokenize and /detokenize. */
 route_handler text_call_tokenize, text_call_detokenize;

@@ -85,6 +85,16 @@ static void put_worker(struct json_writer *writer, const struct fleet *fleet,
     json_close_object(writer);
 }
 
+void routes_put_workers(struct router *router, struct json_writer *writer)
+{
+    json_key(writer, "workers");
+    json_open_array(writer);
+    const struct fleet_worker *worker;
+    for (uint32_t i = 0; (worker = fleet_at(router->fleet, i)) != NULL; i++)
+        put_worker(writer, router->fleet, worker, loop_now_ns(router->loop));
+    json_close_array(writer);
+}
+
 static void get_workers(struct router *router, struct http_exchange *exchange,
                         const struct http_request *request, struct api_key *key)
 {
@@ -93,12 +103,7 @@ static void get_workers(struct router *router, struct http_exchange *exchange,
     struct json_writer writer;
     json_writer_init(&writer, out);
     json_open_object(&writer);
-    json_key(&writer, "workers");
-    json_open_array(&writer);
-    const struct fleet_worker *worker;
-    for (uint32_t i = 0; (worker = fleet_at(router->fleet, i)) != NULL; i++)
-        put_worker(&writer, router->fleet, worker, loop_now_ns(router->loop));
-    json_close_array(&writer);
+    routes_put_workers(router, &writer);
     json_close_object(&writer);
     routes_reply(exchange, 200, "application/json", out);
 }
@@ -186,6 +191,12 @@ static const struct route {
     {"/version", HTTP_GET, routes_get_version, OPEN},
     {"/metrics", HTTP_GET, get_metrics, OPEN},
     {"/workers", HTTP_GET, get_workers, KEYED},
+    {"/status", HTTP_GET, routes_get_status, KEYED},
+    {"/requests", HTTP_GET, journal_call_recent, KEYED},
+    {ROUTES_REQUEST_PATH, HTTP_GET, journal_call_find, KEYED | UNDER},
+    {"/", HTTP_GET, dashboard_get_page, OPEN},
+    {"/dashboard.css", HTTP_GET, dashboard_get_style, OPEN},
+    {"/dashboard.js", HTTP_GET, dashboard_get_script, OPEN},
     {"/v1/models", HTTP_GET, routes_get_models, KEYED},
     {ROUTES_MODEL_PATH, HTTP_GET, routes_get_model, KEYED | UNDER},
     {"/v1/completions", HTTP_POST, post_completions, KEYED},

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "router/journal.h"
+#include "router/journal_read.h"
 #include "tests/router/scratch_folder.h"
 
 enum { SETTLE_MS = 20000 };
@@ -331,5 +332,41 @@ Test(journal, old_lives_of_workers_give_way)
     expect_value("SELECT count(*) < 200 FROM worker_states", "1");
     expect_value("SELECT count(*) < 150 FROM workers", "1");
     expect_value("SELECT count(*) FROM workers WHERE node='stays'", "1");
+    journal_close(journal);
+}
+
+Test(journal, a_reader_says_why_it_can_not_read)
+{
+    struct buffer out = {0};
+    struct error error;
+    cr_expect_eq(journal_read_recent(file, &out, &error), STATUS_IO);
+    FILE *damaged = fopen(file, "w");
+    cr_assert(damaged && fputs("this is no database, whatever its name says", damaged) > 0);
+    fclose(damaged);
+    cr_expect_eq(journal_read_request(file, "1", &out, &error), STATUS_IO);
+    cr_expect(strstr(error.text, "not a database"), "%s", error.text);
+    buffer_free(&out);
+}
+
+Test(journal, a_reader_finds_while_the_writer_writes)
+{
+    const struct journal_options options = options_of();
+    open_journal(&options);
+    for (uint64_t id = 1; id <= 60; id++)
+        put(id, id % 2 ? "queued" : "ended");
+    settle();
+    struct buffer out = {0};
+    struct error error = {.text = ""};
+    cr_assert_eq(journal_read_recent(journal_path(journal), &out, &error), STATUS_OK, "%s",
+                 error.text);
+    cr_expect(strstr(out.data, "{\"requests\":[{\"id\":\"000000000000003c\""), "the latest first");
+    cr_expect(strstr(out.data, "\"000000000000000b\"") && !strstr(out.data, "\"000000000000000a\""),
+              "fifty of them");
+    buffer_clear(&out);
+    cr_assert_eq(
+        journal_read_request(journal_path(journal), "chatcmpl-000000000000000a", &out, &error),
+        STATUS_OK, "%s", error.text);
+    cr_expect(strstr(out.data, "\"states\":[{\"state\":\"ended\",\"at_ms\":"), "%s", out.data);
+    buffer_free(&out);
     journal_close(journal);
 }

@@ -174,7 +174,7 @@ Test(routes, a_tokenize_call_may_lose_its_client)
 Test(routes, every_other_path_is_an_object_too)
 {
     serving_start(NULL);
-    expect_get("/", 404, "{\"error\":{\"message\":");
+    expect_get("/index.html", 404, "{\"error\":{\"message\":");
     expect_get("/v1", 404, "not_found");
     expect_get("/tokenize", 405, "method_not_allowed");
     expect_post("/load", "{}", 405, "This path answers to GET.");

@@ -1,4 +1,5 @@
-/* What operators see of a router between made-up workers: metrics by name. */
+/* What operators see of a router between made-up workers: metrics, the state in one object, the
+ * journal, the page. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "tests/router/serving_fixture.h"
 
 #define VLLM "{model_name=\"tiny\",engine=\"0\""
@@ -142,5 +144,163 @@ Test(seen, promtool_finds_no_fault)
     cr_assert_eq(fwrite(text.data, 1, text.size, promtool), text.size);
     cr_expect_eq(pclose(promtool), 0, "promtool has something to say");
     buffer_free(&text);
+    router_process_stop(&router);
+}
+
+static struct json *fetch_json(const char *path, int wanted)
+{
+    struct buffer body = {0};
+    struct json *root = NULL;
+    struct error error = {.text = ""};
+    cr_assert_eq(client_fetch(&router, path, &body), wanted, "%s: %s", path, body.data);
+    cr_assert_eq(json_parse(body.data, body.size, &root, &error), STATUS_OK, "%s", error.text);
+    buffer_free(&body);
+    return root;
+}
+
+static const struct json *member(const struct json *object, const char *key)
+{
+    const struct json *value = json_get(object, key);
+    cr_assert(value, "no member %s", key);
+    return value;
+}
+
+static void expect_text(const struct json *object, const char *key, const char *wanted)
+{
+    const struct json *value = member(object, key);
+    cr_assert_eq(json_kind(value), JSON_STRING, "%s is %s", key, json_kind_name(json_kind(value)));
+    cr_expect_str_eq(json_string(value, NULL), wanted);
+}
+
+Test(seen, status_tells_the_numbers_and_their_spread)
+{
+    serving_start(NULL);
+    serving_connect(true);
+    ask_chat(2);
+    struct json *status = fetch_json("/status", 200);
+    expect_text(status, "model", "tiny");
+    cr_expect_eq(json_number(member(status, "requests_ok")), 2);
+    cr_expect_eq(json_number(member(status, "output_tokens")), 12);
+    cr_expect_eq(json_number(member(member(status, "states"), "decoding")), 0);
+    cr_expect_eq(json_count(member(status, "workers")), 2);
+    const struct json *ttft = member(member(status, "spans"), "ttft");
+    const struct json *counts = member(ttft, "counts");
+    cr_expect_eq(json_count(counts), json_count(member(ttft, "bounds")) + 1);
+    double sum = 0;
+    for (size_t i = 0; i < json_count(counts); i++)
+        sum += json_number(json_at(counts, i));
+    cr_expect_eq(sum, 2);
+    cr_expect_gt(json_number(member(ttft, "sum")), 0);
+    json_free(status);
+    router_process_stop(&router);
+}
+
+/* The journal is written behind the answers, and just being made at first: asks until the text
+ * stands in what it tells. */
+static struct json *fetch_journal(const char *path, const char *text)
+{
+    struct buffer body = {0};
+    WAIT_FOR(&router, client_fetch(&router, path, &body) == 200 && strstr(body.data, text));
+    struct json *root = NULL;
+    cr_assert_eq(json_parse(body.data, body.size, &root, NULL), STATUS_OK, "%s", body.data);
+    buffer_free(&body);
+    return root;
+}
+
+static void ask_named(const char *name, const char *body, struct buffer *answer)
+{
+    struct client client;
+    char head[256];
+    client_open(&client, &router);
+    snprintf(head, sizeof head,
+             "POST %s HTTP/1.1\r\nHost: test\r\nX-Request-Id: %s\r\nContent-Length: %zu\r\n\r\n",
+             TEXT_PATH, name, strlen(body));
+    client_send(&client, head);
+    client_send(&client, body);
+    WAIT_FOR(&router, client_complete(&client));
+    client_body(&client, answer);
+    client_close(&client);
+}
+
+Test(seen, a_request_is_found_by_either_id_with_its_states)
+{
+    static const char *const states[] = {"tokenising", "queued",   "reserving",
+                                         "prefilling", "decoding", "ended"};
+    serving_start(NULL);
+    serving_connect(true);
+    struct buffer answer = {0};
+    ask_named("my-own:7", "{\"prompt\":\"x\"}", &answer);
+    const char *id = strstr(answer.data, "\"id\":\"cmpl-");
+    cr_assert(id);
+    char path[128];
+    snprintf(path, sizeof path, "/requests/%.21s", id + 6);
+    struct json *root = fetch_journal(path, "\"state\":\"ended\"");
+    const struct json *request = json_at(member(root, "requests"), 0);
+    expect_text(request, "client_id", "my-own:7");
+    expect_text(request, "outcome", "stop");
+    expect_text(request, "prefill", "p0");
+    expect_text(request, "decode", "d0");
+    const struct json *steps = member(request, "states");
+    /* When decode overtakes prefill the answer may end in the moment in which it begins. */
+    const size_t count = json_count(steps);
+    cr_assert(count == ARRAY_COUNT(states) || count == ARRAY_COUNT(states) - 1);
+    for (size_t i = 0; i + 1 < count; i++)
+        expect_text(json_at(steps, i), "state", states[i]);
+    expect_text(json_at(steps, count - 1), "state", "ended");
+    json_free(root);
+    root = fetch_journal("/requests/my-own:7", "\"state\":\"ended\"");
+    cr_expect_eq(json_count(member(root, "requests")), 1);
+    json_free(root);
+    root = fetch_journal("/requests/nobody", "[]");
+    cr_expect_eq(json_count(member(root, "requests")), 0);
+    json_free(root);
+    root = fetch_journal("/requests", "my-own:7");
+    cr_expect_eq(json_count(member(root, "requests")), 1);
+    json_free(root);
+    buffer_free(&answer);
+    router_process_stop(&router);
+}
+
+Test(seen, ids_that_none_can_be_are_refused)
+{
+    serving_start(NULL);
+    char path[256] = "/requests/";
+    cr_expect_eq(client_fetch(&router, path, NULL), 404);
+    memset(path + strlen(path), 'x', 129);
+    cr_expect_eq(client_fetch(&router, path, NULL), 404);
+    /* Text, not SQL. */
+    struct json *root = fetch_journal("/requests/x'%20OR%20'1'='1", "[]");
+    cr_expect_eq(json_count(member(root, "requests")), 0);
+    json_free(root);
+    router_process_stop(&router);
+}
+
+Test(seen, the_page_takes_nothing_from_elsewhere)
+{
+    static const struct {
+        const char *path, *type;
+    } files[] = {{"/", "text/html; charset=utf-8"},
+                 {"/dashboard.css", "text/css; charset=utf-8"},
+                 {"/dashboard.js", "text/javascript; charset=utf-8"}};
+    serving_start(NULL);
+    for (size_t i = 0; i < ARRAY_COUNT(files); i++) {
+        struct client client;
+        struct buffer body = {0};
+        char value[512];
+        client_open(&client, &router);
+        client_get(&client, files[i].path);
+        WAIT_FOR(&router, client_complete(&client));
+        cr_expect_eq(client_status(&client), 200);
+        cr_assert(client_header(&client, "Content-Type", value, sizeof value));
+        cr_expect_str_eq(value, files[i].type);
+        cr_assert(client_header(&client, "Content-Security-Policy", value, sizeof value));
+        cr_expect(strstr(value, "default-src 'none'") && !strstr(value, "unsafe"), "%s", value);
+        client_body(&client, &body);
+        cr_expect_gt(body.size, 500);
+        cr_expect(!strstr(body.data, "https://"), "%s names another place", files[i].path);
+        cr_expect(!strstr(body.data, "innerHTML"), "%s writes markup", files[i].path);
+        buffer_free(&body);
+        client_close(&client);
+    }
     router_process_stop(&router);
 }

@@ -1,0 +1,84 @@
+"""The page of the router in a real browser: what it shows of a cluster, in both colours and two
+sizes. The pictures stay in the build folder."""
+import os
+import unittest
+
+from browser import Browser, chromium
+from cluster import Cluster
+from processes import BIN, wait_for
+
+PICTURES = BIN.parent / "screenshots"
+SIZES = {"desk": (1280, 900), "phone": (390, 844)}
+
+
+@unittest.skipUnless(os.environ.get("BATON_TEST_LONG"), "a long test: set BATON_TEST_LONG")
+class DashboardTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        chromium()
+        # A model's name is its owner's to choose; here it tries to be more than a name.
+        cls.cluster = Cluster(env={"BATON_MODEL_NAME": "<img src=x onerror=document.title='oh'>"})
+        cls.addClassCleanup(cls.cluster.close)
+        cls.browser = Browser()
+        cls.addClassCleanup(cls.browser.close)
+        PICTURES.mkdir(exist_ok=True)
+
+    def open(self, path="/"):
+        self.browser.look(*SIZES["desk"])
+        self.browser.go(self.cluster.url + path)
+        self.browser.wait_for("document.querySelectorAll('.card').length === 2", "two workers")
+
+    def test_shows_the_fleet_and_what_is_said(self):
+        answer = self.cluster.client.chat("hello", max_tokens=8).json()
+        self.open(f"/#{answer['id']}")
+        self.assertIn("prefill-0", self.browser.text("#prefill"))
+        self.assertIn("decode-0", self.browser.text("#decode"))
+        self.browser.wait_for("document.querySelectorAll('#recent tbody tr').length > 0",
+                              "the list of requests")
+        self.browser.wait_for("document.querySelectorAll('.found .bar i').length >= 5",
+                              "the timeline of the request")
+        self.assertIn(answer["id"].removeprefix("chatcmpl-"), self.browser.text(".found"))
+        self.browser.wait_for("document.querySelector('#handoffs tbody tr') !== null",
+                              "a pair that met")
+        self.assertIn("prefill-0 → decode-0", self.browser.text("#handoffs"))
+
+    def test_names_stay_text(self):
+        self.open()
+        self.assertEqual(self.browser.text("#model"), "<img src=x onerror=document.title='oh'>")
+        self.assertEqual(self.browser.value("document.images.length"), 0)
+
+    def test_search_finds_and_says_when_there_is_nothing(self):
+        self.open()
+        self.browser.value("document.querySelector('#wanted').value = 'nobody';"
+                           "document.querySelector('#search').requestSubmit()")
+        wait_for(lambda: "no request of that id" in self.browser.text("#found"),
+                 "the answer to the search")
+
+    def test_fits_every_window_in_both_colours(self):
+        self.open()
+        for size, (width, height) in SIZES.items():
+            backs = set()
+            for scheme in ("light", "dark"):
+                self.browser.look(width, height, scheme)
+                self.assertLessEqual(
+                    self.browser.value("document.documentElement.scrollWidth"), width,
+                    f"the page is wider than a {size}")
+                backs.add(self.browser.value("getComputedStyle(document.body).backgroundColor"))
+                self.browser.screenshot(PICTURES / f"dashboard-{size}-{scheme}.png")
+            self.assertEqual(len(backs), 2, "light and dark differ")
+
+    def test_what_is_wrong_comes_first(self):
+        apart = Cluster(prefill=0)
+        self.addCleanup(apart.close)
+        self.browser.look(*SIZES["desk"])
+        self.browser.go(apart.url)
+        wait_for(lambda: "No prefill node is connected" in (self.browser.text("#trouble") or ""),
+                 "the trouble")
+        self.assertEqual(self.browser.value("document.querySelector('main section').id"), "trouble")
+
+    def tearDown(self):
+        self.assertEqual(self.browser.complaints, [], "the browser has nothing to complain of")
+
+
+if __name__ == "__main__":
+    unittest.main()
