@@ -27,6 +27,8 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "router/http_address.h"
+#include "router/http_cors.h"
+#include "router/http_tls_internal.h"
 #include "router/http_watch_internal.h"
 
 enum { SWEEP_MS = 100 };
@@ -57,6 +59,7 @@ struct http_server {
     struct event *sweep;
     LIST_HEAD(, http_exchange) exchanges;
     struct http_watches watches;
+    struct config_texts origins;
     struct http_server *next;
 };
 
@@ -294,6 +297,26 @@ void http_exchange_set_context(struct http_exchange *exchange, void *context)
 
 /* ---- answers ---- */
 
+/* A browser asks first, with OPTIONS, whether it may send what it wants to send. */
+static void add_cors_headers(const struct http_exchange *exchange, struct evkeyvalq *headers)
+{
+    const char *allowed =
+        http_cors_allowed(&exchange->server->origins, header(exchange->request, "Origin"));
+    if (!allowed)
+        return;
+    evhttp_add_header(headers, "Access-Control-Allow-Origin", allowed);
+    evhttp_add_header(headers, "Vary", "Origin");
+    if (evhttp_request_get_command(exchange->request) != EVHTTP_REQ_OPTIONS) {
+        evhttp_add_header(headers, "Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+        return;
+    }
+    const char *names = header(exchange->request, "Access-Control-Request-Headers");
+    evhttp_add_header(headers, "Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS");
+    if (names && http_cors_names_sound(names))
+        evhttp_add_header(headers, "Access-Control-Allow-Headers", names);
+    evhttp_add_header(headers, "Access-Control-Max-Age", "600");
+}
+
 static void add_headers(struct http_exchange *exchange, const char *content_type, bool close)
 {
     struct evkeyvalq *headers = evhttp_request_get_output_headers(exchange->request);
@@ -301,6 +324,7 @@ static void add_headers(struct http_exchange *exchange, const char *content_type
     evhttp_add_header(headers, "X-Request-Id", exchange->request_id);
     if (close || exchange->server->draining)
         evhttp_add_header(headers, "Connection", "close");
+    add_cors_headers(exchange, headers);
 }
 
 void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
@@ -446,10 +470,23 @@ static enum status bind_socket(struct http_server *server, const char *address, 
     return STATUS_OK;
 }
 
+static enum status open_tls(const struct http_options *options, struct http_tls **out,
+                            struct error *error)
+{
+    if (!options->cert_file != !options->key_file)
+        return error_set(error, STATUS_INVALID,
+                         "--http-cert and --http-key belong together, but only one is given");
+    return options->cert_file ? http_tls_create(options->cert_file, options->key_file, out, error)
+                              : STATUS_OK;
+}
+
 enum status http_server_create(struct loop *loop, const char *address,
-                               const struct http_limits *limits, const struct http_events *events,
+                               const struct http_options *options, const struct http_events *events,
                                void *arg, struct http_server **out, struct error *error)
 {
+    struct http_tls *tls = NULL;
+    TRY(http_cors_check(&options->cors_origins, error));
+    TRY(open_tls(options, &tls, error));
     struct http_server *server = calloc(1, sizeof *server);
     CHECK(server != NULL);
     server->base = loop_event_base(loop);
@@ -457,8 +494,9 @@ enum status http_server_create(struct loop *loop, const char *address,
     server->arg = arg;
     LIST_INIT(&server->exchanges);
     server->watches = (struct http_watches){
-        .limits = {.head_bytes = limits->header_bytes, .body_bytes = limits->body_bytes},
-        .read_ns = (uint64_t)limits->read_ms * NS_PER_MS,
+        .limits = {.head_bytes = options->header_bytes, .body_bytes = options->body_bytes},
+        .read_ns = (uint64_t)options->read_ms * NS_PER_MS,
+        .tls = tls,
         .is_answering = is_answering,
         .arg = server,
     };
@@ -471,14 +509,16 @@ enum status http_server_create(struct loop *loop, const char *address,
         event_free(server->accept_again);
         event_free(server->sweep);
         evhttp_free(server->http);
+        http_tls_destroy(tls);
         free(server);
         return status;
     }
-    evhttp_set_max_body_size(server->http, (ev_ssize_t)limits->body_bytes);
+    server->origins = options->cors_origins;
+    evhttp_set_max_body_size(server->http, (ev_ssize_t)options->body_bytes);
     /* The guard is before evhttp and has the tighter limit. */
-    evhttp_set_max_headers_size(server->http, (ev_ssize_t)(2 * limits->header_bytes));
-    server->idle = (struct timeval){.tv_sec = limits->idle_ms / 1000,
-                                    .tv_usec = (suseconds_t)(limits->idle_ms % 1000) * 1000};
+    evhttp_set_max_headers_size(server->http, (ev_ssize_t)(2 * options->header_bytes));
+    server->idle = (struct timeval){.tv_sec = options->idle_ms / 1000,
+                                    .tv_usec = (suseconds_t)(options->idle_ms % 1000) * 1000};
     evhttp_set_timeout_tv(server->http, &server->idle);
     /* All that evhttp can name, so that a wrong method gets our 405 and not its 501. */
     evhttp_set_allowed_methods(server->http, EVHTTP_REQ_GET | EVHTTP_REQ_POST | EVHTTP_REQ_HEAD |
@@ -501,6 +541,7 @@ void http_server_destroy(struct http_server *server)
     evhttp_free(server->http); /* on_connection_closed for every open exchange */
     CHECK(LIST_EMPTY(&server->exchanges));
     http_watches_free(&server->watches);
+    http_tls_destroy(server->watches.tls);
     event_free(server->sweep);
     event_free(server->accept_again);
     struct http_server **place = &servers;

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/config.h"
 #include "base/loop.h"
 #include "base/status.h"
 #include "router/openai_error.h"
@@ -41,14 +42,17 @@ struct http_events {
     void (*on_error)(void *arg, const struct openai_error *error);
 };
 
-struct http_limits {
+struct http_options {
     size_t body_bytes, header_bytes;
     uint32_t read_ms; /* from a request's first byte to its last */
     uint32_t idle_ms; /* without a byte, reading or writing, until the connection is closed */
+    const char *cert_file, *key_file; /* PEM, both or neither: TLS or not */
+    struct config_texts
+        cors_origins; /* whose pages may read answers; the texts outlive the server */
 };
 
 enum status http_server_create(struct loop *loop, const char *address,
-                               const struct http_limits *limits, const struct http_events *events,
+                               const struct http_options *options, const struct http_events *events,
                                void *arg, struct http_server **out, struct error *error);
 /* Closes the connections; on_gone comes for what is still open. */
 void http_server_destroy(struct http_server *server);

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "router/http_tls_internal.h"
 #include "router/http_watch_internal.h"
 #include "router/openai_error.h"
 
@@ -21,7 +22,7 @@ struct http_watch {
     struct http_watches *watches;
     struct bufferevent *stream;
     struct http_guard guard;
-    uint64_t begun_ns;  /* when the request being read began */
+    uint64_t begun_ns; /* when the request being read began, before the first one: the connection */
     uint64_t linger_ns; /* until when its bytes are read and thrown away; 0: it is not refused */
     uint64_t linger_bytes;
     LIST_ENTRY(http_watch) link;
@@ -69,6 +70,19 @@ static const char *status_words(int status)
 }
 
 /* Straight to the socket: evhttp can not answer a request it has not taken. */
+static void say_last(const struct http_watch *watch, const struct buffer *text)
+{
+    const int fd = bufferevent_getfd(watch->stream);
+    if (watch->watches->tls) {
+        http_tls_say_last(watch->stream, text->data, text->size);
+    } else {
+        const ssize_t sent = send(fd, text->data, text->size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent != (ssize_t)text->size)
+            LOG_DEBUG("a refusal did not reach its client whole");
+    }
+    shutdown(fd, SHUT_WR);
+}
+
 static void answer(const struct http_watch *watch)
 {
     const struct http_guard *guard = &watch->guard;
@@ -85,10 +99,7 @@ static void answer(const struct http_watch *watch)
                   "Content-Length: %zu\r\nConnection: close\r\n\r\n",
                   guard->status, status_words(guard->status), body.size);
     buffer_add(&text, body.data, body.size);
-    const ssize_t sent =
-        send(bufferevent_getfd(watch->stream), text.data, text.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent != (ssize_t)text.size)
-        LOG_DEBUG("a refusal did not reach its client whole");
+    say_last(watch, &text);
     buffer_free(&body);
     buffer_free(&text);
 }
@@ -116,7 +127,6 @@ static bool guard_input(struct http_watch *watch, struct evbuffer *input, size_t
 static void refuse(struct http_watch *watch)
 {
     answer(watch);
-    shutdown(bufferevent_getfd(watch->stream), SHUT_WR);
     watch->linger_ns = clock_now_ns(clock_monotonic()) + (uint64_t)LINGER_MS * NS_PER_MS;
 }
 
@@ -161,7 +171,9 @@ struct bufferevent *http_watch_create(struct event_base *base, void *arg)
     CHECK(watch != NULL);
     watch->watches = watches;
     watch->guard.limits = &watches->limits;
-    watch->stream = bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
+    watch->begun_ns = clock_now_ns(clock_monotonic());
+    watch->stream = watches->tls ? http_tls_stream(watches->tls, base)
+                                 : bufferevent_socket_new(base, -1, BEV_OPT_CLOSE_ON_FREE);
     CHECK(watch->stream != NULL);
     bufferevent_incref(watch->stream);
     CHECK(evbuffer_add_cb(bufferevent_get_input(watch->stream), on_input, watch) != NULL);
@@ -181,7 +193,9 @@ static bool is_too_slow(const struct http_watch *watch, uint64_t now_ns)
 {
     if (watch->linger_ns != 0)
         return now_ns >= watch->linger_ns;
-    return http_guard_in_request(&watch->guard) &&
+    /* libevent sets no time for a handshake. */
+    const bool greeting = watch->watches->tls && watch->guard.requests == 0;
+    return (greeting || http_guard_in_request(&watch->guard)) &&
            now_ns - watch->begun_ns > watch->watches->read_ns && !is_answering(watch);
 }
 

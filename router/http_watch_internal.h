@@ -14,11 +14,13 @@
 
 struct bufferevent;
 struct event_base;
+struct http_tls;
 struct http_watch;
 
 struct http_watches {
     struct http_guard_limits limits;
-    uint64_t read_ns; /* from a request's first byte to its last */
+    struct http_tls *tls; /* NULL: connections are plain */
+    uint64_t read_ns;     /* from a request's first byte to its last */
     /* Whether an answer is due on this stream. */
     bool (*is_answering)(void *arg, const struct bufferevent *stream);
     void *arg;

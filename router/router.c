@@ -385,11 +385,14 @@ static enum status open_doors(struct router *router, struct error *error)
     TRY(open_journal(router, error));
     TRY(fleet_create(router->loop, options->control, &rules, &fleet_handlers, router,
                      &router->fleet, error));
-    const struct http_limits limits = {.body_bytes = options->body_bytes,
-                                       .header_bytes = HEADER_BYTES_MAX,
-                                       .read_ms = options->read_timeout_ms,
-                                       .idle_ms = options->idle_timeout_ms};
-    return http_server_create(router->loop, options->http, &limits, &http_handlers, router,
+    const struct http_options http = {.body_bytes = options->body_bytes,
+                                      .header_bytes = HEADER_BYTES_MAX,
+                                      .read_ms = options->read_timeout_ms,
+                                      .idle_ms = options->idle_timeout_ms,
+                                      .cert_file = options->http_cert,
+                                      .key_file = options->http_key,
+                                      .cors_origins = options->cors_origins};
+    return http_server_create(router->loop, options->http, &http, &http_handlers, router,
                               &router->http, error);
 }
 

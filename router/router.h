@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "base/config.h"
 #include "base/loop.h"
 #include "model/text/text.h"
 
@@ -23,7 +24,9 @@ struct router_options {
     uint32_t local_prefill_tokens, slow_start_ms;
     uint32_t heartbeat_ms, worker_timeout_ms, lease_ms, drain_ms;
     uint64_t journal_bytes, journal_requests;
-    bool no_vllm_metrics;    /* only our own names in /metrics */
+    bool no_vllm_metrics;             /* only our own names in /metrics */
+    const char *http_cert, *http_key; /* PEM files; NULL: no TLS for clients */
+    struct config_texts cors_origins;
     const char *api_keys;    /* file; NULL: everybody may use the API */
     const char *secret_file; /* NULL: workers need not prove anything */
     bool insecure;           /* fine without a secret, wherever workers connect */

@@ -216,6 +216,19 @@ static const struct route *find_route(const char *path)
     return NULL;
 }
 
+static const char *methods_of(const struct route *route)
+{
+    return route->method == HTTP_GET ? "GET, HEAD" : "POST";
+}
+
+/* Of browsers, before they send anything: no key is needed to ask. */
+static void reply_options(struct http_exchange *exchange, const struct route *route)
+{
+    const struct http_reply reply = {
+        .status = 204, .content_type = "application/json", .body = "", .allow = methods_of(route)};
+    http_reply(exchange, &reply);
+}
+
 void routes_handle(struct router *router, struct http_exchange *exchange,
                    const struct http_request *request)
 {
@@ -223,10 +236,12 @@ void routes_handle(struct router *router, struct http_exchange *exchange,
     struct api_key *key = NULL;
     if (!route)
         routes_reply_error(exchange, 404, "not_found", NULL, "There is nothing at this path.");
+    else if (request->method == HTTP_OPTIONS)
+        reply_options(exchange, route);
     else if (route->method != request->method)
-        routes_reply_error(
-            exchange, 405, "method_not_allowed", route->method == HTTP_GET ? "GET, HEAD" : "POST",
-            route->method == HTTP_GET ? "This path answers to GET." : "This path answers to POST.");
+        routes_reply_error(exchange, 405, "method_not_allowed", methods_of(route),
+                           route->method == HTTP_GET ? "This path answers to GET."
+                                                     : "This path answers to POST.");
     else if (!(route->how & KEYED) || api_door_enter(router, exchange, &key))
         route->handle(router, exchange, request, key);
 }
