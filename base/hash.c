@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/hash_internal.h"
+#include "base/random.h"
 
 uint64_t hash64(const void *data, size_t bytes, uint64_t seed)
 {
@@ -17,6 +18,20 @@ struct digest128 hash128(const void *data, size_t bytes, uint64_t seed)
 {
     const XXH128_hash_t hash = XXH3_128bits_withSeed(data, bytes, seed);
     return (struct digest128){.low = hash.low64, .high = hash.high64};
+}
+
+static uint64_t process_key;
+
+static void process_key_draw(void)
+{
+    process_key = random_os_u64();
+}
+
+uint64_t hash_process_key(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    CHECK(pthread_once(&once, process_key_draw) == 0);
+    return process_key;
 }
 
 void digest128_text(struct digest128 digest, char out[DIGEST_TEXT_BYTES])

@@ -13,6 +13,18 @@ struct digest128 {
 uint64_t hash64(const void *data, size_t bytes, uint64_t seed);
 struct digest128 hash128(const void *data, size_t bytes, uint64_t seed);
 
+/* For tables whose keys come from outside: random, the same for the life of the process, so that
+ * nobody can write keys that all fall on one slot. Any thread. */
+uint64_t hash_process_key(void);
+/* A 64-bit value mixed with a key (multiply-shift, Dietzfelbinger et al. 1997, and a finish that
+ * brings the good upper bits down). */
+static inline uint64_t hash_u64_keyed(uint64_t value, uint64_t key)
+{
+    uint64_t mixed = (value ^ key) * (key | 1);
+    mixed = (mixed ^ mixed >> 32) * 0x9e3779b97f4a7c15u;
+    return mixed ^ mixed >> 29;
+}
+
 static inline bool digest128_equal(struct digest128 a, struct digest128 b)
 {
     return a.low == b.low && a.high == b.high;

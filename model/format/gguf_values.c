@@ -54,7 +54,7 @@ void gguf_index_free(struct gguf_index *index)
 uint32_t *gguf_index_slot(const struct gguf_index *index, const struct gguf *file,
                           gguf_name_function name_of, const char *name, size_t bytes)
 {
-    size_t at = (size_t)hash64(name, bytes, 0) & index->slot_mask;
+    size_t at = (size_t)hash64(name, bytes, hash_process_key()) & index->slot_mask;
     for (;; at = (at + 1) & index->slot_mask) {
         uint32_t *slot = &index->slots[at];
         if (*slot == 0)

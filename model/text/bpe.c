@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/hash.h"
 #include "model/text/text.h"
 
 static const uint32_t NO_RANK = UINT32_MAX;
@@ -15,8 +16,9 @@ struct merge {
 };
 
 struct bpe {
-    struct merge *slots;
+    struct merge *slots; /* by the keyed hash of left and right */
     size_t slot_mask;
+    uint64_t key;
     uint32_t rank_next;
     size_t room;
     bpe_find find; /* NULL: merges are in the table */
@@ -45,6 +47,7 @@ struct bpe *bpe_create(size_t merge_count)
     for (size_t i = 0; i < slots; i++)
         bpe->slots[i].left = -1;
     bpe->slot_mask = slots - 1;
+    bpe->key = hash_process_key();
     bpe->room = merge_count;
     return bpe;
 }
@@ -59,8 +62,8 @@ struct bpe *bpe_create_by_text(bpe_find find, const void *arg, uint32_t longest)
 
 static struct merge *merge_slot(const struct bpe *bpe, int32_t left, int32_t right)
 {
-    uint64_t mixed = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
-    mixed ^= mixed >> 32;
+    const uint64_t mixed =
+        hash_u64_keyed((uint64_t)(uint32_t)left << 32 | (uint32_t)right, bpe->key);
     for (size_t at = (size_t)mixed & bpe->slot_mask;; at = (at + 1) & bpe->slot_mask) {
         struct merge *slot = &bpe->slots[at];
         if (slot->left < 0 || (slot->left == left && slot->right == right))

@@ -68,8 +68,9 @@ struct vocabulary {
     uint8_t *flags;        /* enum special_flag */
     int32_t byte_ids[256]; /* the token of a byte, -1 */
     uint32_t longest;      /* bytes of the longest text of an ordinary token */
-    uint32_t *slots;       /* id + 1 by the hash of the token's text; 0: empty */
+    uint32_t *slots;       /* id + 1 by the keyed hash of the token's text; 0: empty */
     size_t slot_mask;
+    uint64_t key;
     struct special_tokens special;    /* looked for in the text as it is */
     struct special_tokens normalized; /* in normalised text; filled by who has a normalizer */
 };

@@ -3,12 +3,13 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/utf8.h"
 
 static const double UNKNOWN_PENALTY = 10.0;
 static const uint32_t NOWHERE = UINT32_MAX;
 
-/* The trie is one hash table: (node, byte) to the node behind it. Node 0 is the root. */
+/* The trie is one hash table with a key: (node, byte) to the node behind it. Node 0 is the root. */
 struct edge {
     uint32_t from; /* NOWHERE: an empty slot */
     uint32_t to;
@@ -18,6 +19,7 @@ struct edge {
 struct unigram {
     struct edge *edges;
     size_t edge_mask, edge_count;
+    uint64_t key;
     int32_t *ids; /* [node_capacity] token that ends there, -1 */
     size_t node_count, node_capacity;
     double *scores; /* [token_count] */
@@ -57,6 +59,7 @@ struct unigram *unigram_create(uint32_t token_count)
     CHECK(unigram != NULL);
     unigram->scores = calloc(token_count, sizeof *unigram->scores);
     CHECK(unigram->scores != NULL);
+    unigram->key = hash_process_key();
     edges_allocate(unigram, 1024);
     node_add(unigram);
     return unigram;
@@ -81,8 +84,7 @@ void unigram_scratch_free(struct unigram_scratch *scratch)
 
 static struct edge *edge_find(const struct unigram *unigram, uint32_t from, uint8_t byte)
 {
-    uint64_t mixed = ((uint64_t)from << 8 | byte) * 0x9e3779b97f4a7c15u;
-    mixed ^= mixed >> 32;
+    const uint64_t mixed = hash_u64_keyed((uint64_t)from << 8 | byte, unigram->key);
     for (size_t at = (size_t)mixed & unigram->edge_mask;; at = (at + 1) & unigram->edge_mask) {
         struct edge *edge = &unigram->edges[at];
         if (edge->from == NOWHERE || (edge->from == from && edge->byte == byte))

@@ -39,7 +39,7 @@ const char *vocabulary_bytes(const struct vocabulary *vocabulary, int32_t id, si
 
 static uint32_t *slot_find(const struct vocabulary *vocabulary, const char *text, size_t bytes)
 {
-    for (size_t at = (size_t)hash64(text, bytes, 0) & vocabulary->slot_mask;;
+    for (size_t at = (size_t)hash64(text, bytes, vocabulary->key) & vocabulary->slot_mask;;
          at = (at + 1) & vocabulary->slot_mask) {
         uint32_t *slot = &vocabulary->slots[at];
         if (*slot == 0)
@@ -167,6 +167,7 @@ static enum status tables_allocate(struct vocabulary *vocabulary, uint64_t count
     while (slots < count * 2)
         slots *= 2;
     vocabulary->count = (uint32_t)count;
+    vocabulary->key = hash_process_key();
     vocabulary->text_starts = calloc(count + 1, sizeof *vocabulary->text_starts);
     vocabulary->starts = calloc(count + 1, sizeof *vocabulary->starts);
     vocabulary->types = calloc(count, sizeof *vocabulary->types);
