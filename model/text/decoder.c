@@ -103,6 +103,7 @@ static void replace_run(const struct decoder *decoder, const struct step *step, 
 {
     const size_t begin = out->size;
     size_t done = 0;
+    pattern_scratch_allow(decoder->scratch, bytes);
     for (size_t at = 0; at < bytes && out->size - begin <= DECODED_BYTES_MAX;) {
         bool found;
         size_t start;

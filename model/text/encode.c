@@ -231,9 +231,13 @@ static bool special_find(const struct encoder *encoder, const struct special_tok
     return false;
 }
 
-static enum status pieces_encode(struct encoder *encoder, const struct pretokenize_input *input)
+static enum status pieces_encode(struct encoder *encoder, const char *bytes, size_t count,
+                                 bool first, bool continues)
 {
-    return pretokenize(encoder->text->pretokenizer, input, piece_encode, encoder, encoder->error);
+    const struct pretokenize_input input = {
+        bytes, count, first, continues, encoder->normalizer.pattern,
+    };
+    return pretokenize(encoder->text->pretokenizer, &input, piece_encode, encoder, encoder->error);
 }
 
 /* Text that is well-formed and holds no special token that is looked for in raw text. */
@@ -246,13 +250,12 @@ static enum status run_encode(struct encoder *encoder, const char *bytes, size_t
     struct found found;
     size_t done = 0;
     while (special->count > 0 && special_find(encoder, special, bytes, count, done, &found)) {
-        TRY(pieces_encode(encoder, &(struct pretokenize_input){bytes + done, found.start - done,
-                                                               first && done == 0, continues}));
+        TRY(pieces_encode(encoder, bytes + done, found.start - done, first && done == 0,
+                          continues));
         TRY(token_add(encoder, found.id));
         done = found.end;
     }
-    return pieces_encode(encoder, &(struct pretokenize_input){bytes + done, count - done,
-                                                              first && done == 0, continues});
+    return pieces_encode(encoder, bytes + done, count - done, first && done == 0, continues);
 }
 
 /* A byte outside well-formed characters is a piece of its own. */
@@ -307,7 +310,9 @@ static enum status segments_encode(struct encoder *encoder, const char *bytes, s
 static enum status encode(struct encoder *encoder, const char *bytes, size_t count)
 {
     encoder->cache = count >= PIECE_CACHE_TEXT_MIN ? piece_cache_create() : NULL;
+    encoder->normalizer.pattern = pattern_scratch_create();
     const enum status status = segments_encode(encoder, bytes, count);
+    pattern_scratch_destroy(encoder->normalizer.pattern);
     piece_cache_destroy(encoder->cache);
     bpe_scratch_free(&encoder->bpe);
     unigram_scratch_free(&encoder->unigram);

@@ -7,6 +7,7 @@
 
 enum step_kind {
     STEP_FORM,
+    STEP_CHARSMAP,
     STEP_LOWERCASE,
     STEP_STRIP_MARKS,
     STEP_STRIP,
@@ -18,6 +19,7 @@ struct step {
     enum step_kind kind;
     enum unicode_form form;
     unsigned sides;
+    struct charsmap *charsmap;
     struct pattern *pattern;
     struct buffer text;
 };
@@ -39,6 +41,7 @@ void normalizer_destroy(struct normalizer *normalizer)
     if (normalizer == NULL)
         return;
     for (size_t i = 0; i < normalizer->count; i++) {
+        charsmap_destroy(normalizer->steps[i].charsmap);
         pattern_destroy(normalizer->steps[i].pattern);
         buffer_free(&normalizer->steps[i].text);
     }
@@ -66,6 +69,18 @@ enum status normalizer_add_form(struct normalizer *normalizer, enum unicode_form
     if (step == NULL)
         return STATUS_LIMIT;
     step->form = form;
+    return STATUS_OK;
+}
+
+enum status normalizer_add_charsmap(struct normalizer *normalizer, struct charsmap *charsmap,
+                                    struct error *error)
+{
+    struct step *step = step_add(normalizer, STEP_CHARSMAP, error);
+    if (step == NULL) {
+        charsmap_destroy(charsmap);
+        return STATUS_LIMIT;
+    }
+    step->charsmap = charsmap;
     return STATUS_OK;
 }
 
@@ -115,31 +130,44 @@ void normalizer_scratch_free(struct normalizer_scratch *scratch)
 {
     buffer_free(&scratch->buffers[0]);
     buffer_free(&scratch->buffers[1]);
-    pattern_scratch_destroy(scratch->pattern);
     *scratch = (struct normalizer_scratch){0};
 }
 
-static enum status replace_run(const struct step *step, struct normalizer_scratch *scratch,
-                               const char *text, size_t bytes, struct buffer *out,
-                               struct error *error)
+/* A text on its way through the steps. */
+struct passage {
+    struct normalizer_scratch *scratch;
+    const char *text;
+    size_t bytes;
+    size_t bytes_first, bytes_max; /* of the text as it came, and what it may become */
+    struct error *error;
+};
+
+static enum status too_long(const struct passage *passage)
 {
-    if (scratch->pattern == NULL)
-        scratch->pattern = pattern_scratch_create();
+    return error_set(passage->error, STATUS_LIMIT,
+                     "normalising a text of %zu bytes makes more than %zu bytes, the limit",
+                     passage->bytes_first, passage->bytes_max);
+}
+
+static enum status replace_run(const struct step *step, struct passage *passage, struct buffer *out)
+{
+    struct normalizer_scratch *scratch = passage->scratch;
+    const char *text = passage->text;
+    const size_t bytes = passage->bytes;
     size_t done = 0;
+    pattern_scratch_allow(scratch->pattern, bytes);
     for (size_t at = 0; at < bytes;) {
         bool found;
         size_t start;
         size_t end;
         TRY(pattern_find(step->pattern, scratch->pattern, text, bytes, at, &found, &start, &end,
-                         error));
+                         passage->error));
         if (!found)
             break;
         buffer_add(out, text + done, start - done);
         buffer_add(out, step->text.data, step->text.size);
-        if (out->size > NORMALIZED_BYTES_MAX)
-            return error_set(error, STATUS_LIMIT,
-                             "normalising a text of %zu bytes makes more than %d bytes, the limit",
-                             bytes, NORMALIZED_BYTES_MAX);
+        if (out->size > passage->bytes_max)
+            return too_long(passage);
         done = end;
         at = pattern_resume(text, bytes, start, end);
     }
@@ -147,19 +175,25 @@ static enum status replace_run(const struct step *step, struct normalizer_scratc
     return STATUS_OK;
 }
 
-/* Into out, which is empty; or *text_out and *bytes_out are set to a part of the input. */
-static enum status step_run(const struct step *step, struct normalizer_scratch *scratch,
-                            const char *text, size_t bytes, struct buffer *out,
-                            const char **text_out, size_t *bytes_out, struct error *error)
+/* Into out, which is empty; or the text becomes a part of what it was. */
+static enum status step_run(const struct step *step, struct passage *passage, struct buffer *out)
 {
+    const char *text = passage->text;
+    const size_t bytes = passage->bytes;
     switch (step->kind) {
     case STEP_FORM:
-        unicode_normalize(step->form, text, bytes, out, text_out, bytes_out);
-        return STATUS_OK;
+        return unicode_normalize(step->form, text, bytes, passage->bytes_max, out, &passage->text,
+                                 &passage->bytes)
+                   ? STATUS_OK
+                   : too_long(passage);
     case STEP_STRIP:
         unicode_strip_spaces(text, bytes, (step->sides & STRIP_LEFT) != 0,
-                             (step->sides & STRIP_RIGHT) != 0, text_out, bytes_out);
+                             (step->sides & STRIP_RIGHT) != 0, &passage->text, &passage->bytes);
         return STATUS_OK;
+    case STEP_CHARSMAP:
+        if (!charsmap_run(step->charsmap, text, bytes, passage->bytes_max, out))
+            return too_long(passage);
+        break;
     case STEP_LOWERCASE:
         unicode_lowercase(text, bytes, out);
         break;
@@ -171,11 +205,11 @@ static enum status step_run(const struct step *step, struct normalizer_scratch *
         buffer_add(out, text, bytes);
         break;
     case STEP_REPLACE:
-        TRY(replace_run(step, scratch, text, bytes, out, error));
+        TRY(replace_run(step, passage, out));
         break;
     }
-    *text_out = out->data;
-    *bytes_out = out->size;
+    passage->text = out->data;
+    passage->bytes = out->size;
     return STATUS_OK;
 }
 
@@ -183,19 +217,29 @@ enum status normalizer_run(const struct normalizer *normalizer, struct normalize
                            const char *text, size_t bytes, bool continues, const char **text_out,
                            size_t *bytes_out, struct error *error)
 {
+    struct passage passage = {.scratch = scratch,
+                              .text = text,
+                              .bytes = bytes,
+                              .bytes_first = bytes,
+                              .bytes_max = NORMALIZED_BYTES_MAX,
+                              .error = error};
+    if (bytes < (NORMALIZED_BYTES_MAX - NORMALIZED_BYTES_BASE) / NORMALIZED_BYTES_PER_BYTE)
+        passage.bytes_max = NORMALIZED_BYTES_BASE + bytes * NORMALIZED_BYTES_PER_BYTE;
     size_t side = 0;
-    for (size_t i = 0; i < normalizer->count && bytes > 0; i++) {
+    for (size_t i = 0; i < normalizer->count && passage.bytes > 0; i++) {
         const struct step *step = &normalizer->steps[i];
         if (step->kind == STEP_PREPEND && continues)
             continue;
         struct buffer *out = &scratch->buffers[side];
-        const char *from = text;
+        const char *from = passage.text;
         buffer_clear(out);
-        TRY(step_run(step, scratch, text, bytes, out, &text, &bytes, error));
-        if (text == out->data && text != from)
+        TRY(step_run(step, &passage, out));
+        if (passage.bytes > passage.bytes_max)
+            return too_long(&passage);
+        if (passage.text == out->data && passage.text != from)
             side = 1 - side; // the next step reads it
     }
-    *text_out = text;
-    *bytes_out = bytes;
+    *text_out = passage.text;
+    *bytes_out = passage.bytes;
     return STATUS_OK;
 }

@@ -18,6 +18,8 @@ struct pattern {
 struct pattern_scratch {
     pcre2_match_data *match;
     pcre2_match_context *context;
+    uint64_t steps, steps_max;
+    PCRE2_SIZE start, at; /* where the match tried now begins, and where it was counted last */
 };
 
 /* How an escape of the file is written for PCRE2, inside a bracketed class and outside. NULL: as it
@@ -163,7 +165,11 @@ static bool element_translate(struct translation *translation)
         translation->in_class = true;
         translation->class_begins = true;
     }
+    const bool repeats = strchr("*+?}", *translation->at) != NULL && *translation->at != '\0';
     copy(translation, 1);
+    /* What is repeated is where a match can take long: there its steps are counted. */
+    if (repeats && (translation->at == translation->end || strchr("*+?", *translation->at) == NULL))
+        buffer_add_text(&translation->out, "(?C)");
     return true;
 }
 
@@ -212,6 +218,7 @@ enum status pattern_create(const char *expression, size_t bytes, struct pattern 
                              (int)(left < 12 ? left : 12), translation.at, bytes - left);
         }
     }
+    buffer_reserve(&translation.out, 1); // an empty expression is one, too
     const enum status status =
         code_compile(translation.out.data, translation.out.size,
                      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, out, error); // ^ and $ are of lines
@@ -245,15 +252,39 @@ void pattern_destroy(struct pattern *pattern)
     free(pattern);
 }
 
+/* At every callout of an expression: how far the match has moved since the last one, and one. */
+static int steps_count(pcre2_callout_block *block, void *arg)
+{
+    struct pattern_scratch *scratch = arg;
+    if (block->start_match != scratch->start)
+        scratch->start = scratch->at = block->start_match;
+    const PCRE2_SIZE at = block->current_position;
+    scratch->steps += 1 + (at > scratch->at ? at - scratch->at : scratch->at - at);
+    scratch->at = at;
+    return scratch->steps > scratch->steps_max ? PCRE2_ERROR_CALLOUT : 0;
+}
+
 struct pattern_scratch *pattern_scratch_create(void)
 {
-    struct pattern_scratch *scratch = malloc(sizeof *scratch);
+    struct pattern_scratch *scratch = calloc(1, sizeof *scratch);
     CHECK(scratch != NULL);
     scratch->match = pcre2_match_data_create(1, NULL);
     scratch->context = pcre2_match_context_create(NULL);
     CHECK(scratch->match != NULL && scratch->context != NULL);
     pcre2_set_heap_limit(scratch->context, MATCH_KIB_MAX);
+    pcre2_set_callout(scratch->context, steps_count, scratch);
+    scratch->steps_max = PATTERN_STEPS_BASE;
     return scratch;
+}
+
+void pattern_scratch_allow(struct pattern_scratch *scratch, size_t bytes)
+{
+    scratch->steps_max += (uint64_t)bytes * PATTERN_STEPS_PER_BYTE;
+}
+
+uint64_t pattern_scratch_steps(const struct pattern_scratch *scratch)
+{
+    return scratch->steps;
 }
 
 void pattern_scratch_destroy(struct pattern_scratch *scratch)
@@ -265,8 +296,14 @@ void pattern_scratch_destroy(struct pattern_scratch *scratch)
     free(scratch);
 }
 
-static enum status match_fail(int code, size_t bytes, struct error *error)
+static enum status match_fail(const struct pattern_scratch *scratch, int code, size_t bytes,
+                              struct error *error)
 {
+    if (code == PCRE2_ERROR_CALLOUT)
+        return error_set(error, STATUS_LIMIT,
+                         "searching a text of %zu bytes with the tokenizer's regular expressions "
+                         "took more than %llu steps, the limit",
+                         bytes, (unsigned long long)scratch->steps_max);
     const bool limit = code == PCRE2_ERROR_MATCHLIMIT || code == PCRE2_ERROR_HEAPLIMIT ||
                        code == PCRE2_ERROR_DEPTHLIMIT;
     return error_set(error, limit ? STATUS_LIMIT : STATUS_INTERNAL,
@@ -281,6 +318,7 @@ enum status pattern_find(const struct pattern *pattern, struct pattern_scratch *
     /* The patterns in use walk back over a run once, so the work of a match is linear. */
     const size_t limit = MATCH_LIMIT_BASE + bytes * MATCH_LIMIT_PER_BYTE;
     pcre2_set_match_limit(scratch->context, limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX);
+    scratch->start = PCRE2_UNSET;
     const PCRE2_SPTR subject = (PCRE2_SPTR)text;
     int found = pcre2_match(pattern->code, subject, bytes, at, PCRE2_NO_UTF_CHECK, scratch->match,
                             scratch->context);
@@ -291,7 +329,7 @@ enum status pattern_find(const struct pattern *pattern, struct pattern_scratch *
     if (found == PCRE2_ERROR_NOMATCH)
         return STATUS_OK;
     if (found < 0)
-        return match_fail(found, bytes, error);
+        return match_fail(scratch, found, bytes, error);
     const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(scratch->match);
     *start_out = ends[0];
     *end_out = ends[1];

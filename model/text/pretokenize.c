@@ -143,6 +143,7 @@ static enum status isolate(struct run *run, size_t stage, const char *text, size
 {
     const struct pattern *pattern = run->pretokenizer->stages[stage].pattern;
     size_t done = 0;
+    pattern_scratch_allow(run->scratch, bytes);
     for (size_t at = 0; at < bytes;) {
         bool found;
         size_t start;
@@ -174,6 +175,7 @@ static enum status spans_find(struct run *run, const struct stage *stage, struct
 {
     size_t done = 0;
     spans->count = 0;
+    pattern_scratch_allow(run->scratch, bytes);
     for (size_t at = 0; at < bytes;) {
         bool found;
         size_t start;
@@ -316,7 +318,7 @@ enum status pretokenize(const struct pretokenizer *pretokenizer,
                         void *arg, struct error *error)
 {
     struct run run = {.pretokenizer = pretokenizer,
-                      .scratch = pattern_scratch_create(),
+                      .scratch = input->scratch,
                       .on_piece = on_piece,
                       .arg = arg,
                       .continues = input->continues,
@@ -326,6 +328,5 @@ enum status pretokenize(const struct pretokenizer *pretokenizer,
         buffer_free(&run.marked[i]);
         free(run.spans[i].items);
     }
-    pattern_scratch_destroy(run.scratch);
     return status;
 }

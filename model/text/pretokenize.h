@@ -67,6 +67,7 @@ struct pretokenize_input {
     const char *text;
     size_t bytes;
     bool first, continues;
+    struct pattern_scratch *scratch;
 };
 enum status pretokenize(const struct pretokenizer *pretokenizer,
                         const struct pretokenize_input *input, pretokenize_piece on_piece,

@@ -12,7 +12,7 @@
 #include "model/text/tokenizer_json_internal.h"
 
 enum {
-    TOKENIZER_BYTES_MAX = 1 << 28, /* of tokenizer.json */
+    TOKENIZER_BYTES_MAX = 1 << 26, /* of tokenizer.json */
     CONFIG_BYTES_MAX = 1 << 24,    /* of each other file */
     PATH_BYTES_MAX = 4096,
 };

@@ -147,7 +147,7 @@ static enum status normalized_add(struct text *text, const struct entries *entri
                                   struct error *error)
 {
     struct vocabulary *vocabulary = &text->vocabulary;
-    struct normalizer_scratch scratch = {0};
+    struct normalizer_scratch scratch = {.pattern = pattern_scratch_create()};
     enum status status = STATUS_OK;
     for (uint32_t i = 0; i < vocabulary->count && status == STATUS_OK; i++) {
         const struct token_entry *token = &entries->tokens[i];
@@ -161,6 +161,7 @@ static enum status normalized_add(struct text *text, const struct entries *entri
         if (status == STATUS_OK)
             special_tokens_add(&vocabulary->normalized, normalized, bytes, (int32_t)i);
     }
+    pattern_scratch_destroy(scratch.pattern);
     normalizer_scratch_free(&scratch);
     return status;
 }

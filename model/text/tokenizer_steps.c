@@ -145,6 +145,21 @@ static enum status read_nfkd(struct context *context, const struct json *step)
     return normalizer_add_form(context->text->normalizer, UNICODE_NFKD, context->error);
 }
 
+static enum status read_precompiled(struct context *context, const struct json *step)
+{
+    const char *map;
+    size_t bytes;
+    struct charsmap *charsmap;
+    struct error reason;
+    TRY(json_member_string(step, "precompiled_charsmap", context->path, &map, &bytes,
+                           context->error));
+    const enum status status = charsmap_create(map, bytes, &charsmap, &reason);
+    if (status != STATUS_OK)
+        return error_set(context->error, status, "%s: 'precompiled_charsmap' is damaged: %s",
+                         context->path, reason.text);
+    return normalizer_add_charsmap(context->text->normalizer, charsmap, context->error);
+}
+
 static enum status read_lowercase(struct context *context, const struct json *step)
 {
     return normalizer_add_lowercase(context->text->normalizer, context->error);
@@ -188,6 +203,7 @@ static const struct step_row normalizer_rows[] = {
     {"NFD", read_nfd},
     {"NFKC", read_nfkc},
     {"NFKD", read_nfkd},
+    {"Precompiled", read_precompiled},
     {"Lowercase", read_lowercase},
     {"StripAccents", read_strip_accents},
     {"Strip", read_strip},

@@ -104,15 +104,19 @@ static void marks_order(int32_t *points, int32_t *spare, size_t count)
     }
 }
 
-/* The decomposition of every character. */
+/* The decomposition of every character; NULL when there are more than count_max. */
 static int32_t *text_decompose(enum unicode_form form, const char *text, size_t bytes,
-                               size_t *count_out)
+                               size_t count_max, size_t *count_out)
 {
     size_t capacity = bytes + DECOMPOSED_MAX;
     int32_t *points = malloc(capacity * sizeof *points);
     CHECK(points != NULL);
     size_t count = 0;
     for (size_t at = 0; at < bytes;) {
+        if (count > count_max) {
+            free(points);
+            return NULL;
+        }
         if (capacity - count < DECOMPOSED_MAX) {
             capacity *= 2;
             points = realloc(points, capacity * sizeof *points);
@@ -163,15 +167,18 @@ static void point_add(struct buffer *out, int32_t point)
     buffer_add(out, encoded, (size_t)utf8proc_encode_char(point, encoded));
 }
 
-void unicode_normalize(enum unicode_form form, const char *text, size_t bytes,
-                       struct buffer *scratch, const char **text_out, size_t *bytes_out)
+bool unicode_normalize(enum unicode_form form, const char *text, size_t bytes,
+                       size_t characters_max, struct buffer *scratch, const char **text_out,
+                       size_t *bytes_out)
 {
     *text_out = text;
     *bytes_out = bytes;
     if (certainly_in_form(form, text, bytes))
-        return;
+        return true;
     size_t count;
-    int32_t *points = text_decompose(form, text, bytes, &count);
+    int32_t *points = text_decompose(form, text, bytes, characters_max, &count);
+    if (points == NULL)
+        return false;
     int32_t *spare = malloc(count * sizeof *spare);
     CHECK(spare != NULL);
     marks_order(points, spare, count);
@@ -184,6 +191,7 @@ void unicode_normalize(enum unicode_form form, const char *text, size_t bytes,
     free(points);
     *text_out = scratch->data;
     *bytes_out = scratch->size;
+    return true;
 }
 
 void unicode_lowercase(const char *text, size_t bytes, struct buffer *out)
@@ -239,6 +247,38 @@ bool unicode_is_word(uint32_t point)
         return true;
     default:
         return point == 0x200c || point == 0x200d;
+    }
+}
+
+enum unicode_break unicode_break(uint32_t point)
+{
+    switch (utf8proc_get_property((int32_t)point)->boundclass) {
+    case UTF8PROC_BOUNDCLASS_CR:
+        return BREAK_CR;
+    case UTF8PROC_BOUNDCLASS_LF:
+        return BREAK_LF;
+    case UTF8PROC_BOUNDCLASS_CONTROL:
+        return BREAK_CONTROL;
+    case UTF8PROC_BOUNDCLASS_EXTEND:
+        return BREAK_EXTEND;
+    case UTF8PROC_BOUNDCLASS_ZWJ:
+        return BREAK_ZWJ;
+    case UTF8PROC_BOUNDCLASS_SPACINGMARK:
+        return BREAK_SPACING;
+    case UTF8PROC_BOUNDCLASS_PREPEND:
+        return BREAK_PREPEND;
+    case UTF8PROC_BOUNDCLASS_L:
+        return BREAK_HANGUL_L;
+    case UTF8PROC_BOUNDCLASS_V:
+        return BREAK_HANGUL_V;
+    case UTF8PROC_BOUNDCLASS_T:
+        return BREAK_HANGUL_T;
+    case UTF8PROC_BOUNDCLASS_LV:
+        return BREAK_HANGUL_LV;
+    case UTF8PROC_BOUNDCLASS_LVT:
+        return BREAK_HANGUL_LVT;
+    default:
+        return BREAK_OTHER;
     }
 }
 

@@ -10,9 +10,10 @@ enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD };
 
 /* Well-formed UTF-8 in, its normalisation form out. *text_out is the input itself where that is
  * certainly in the form, else memory in `scratch`, valid until its next use. O(n log n) for any
- * input. */
-void unicode_normalize(enum unicode_form form, const char *text, size_t bytes,
-                       struct buffer *scratch, const char **text_out, size_t *bytes_out);
+ * input. False, and nothing out, when its decomposition has more than characters_max characters. */
+bool unicode_normalize(enum unicode_form form, const char *text, size_t bytes,
+                       size_t characters_max, struct buffer *scratch, const char **text_out,
+                       size_t *bytes_out);
 /* Appends the text in lower case, which may be longer: each character's own, whatever stands around
  * it. */
 void unicode_lowercase(const char *text, size_t bytes, struct buffer *out);
@@ -22,6 +23,23 @@ void unicode_strip_marks(const char *text, size_t bytes, struct buffer *out);
 void unicode_strip_spaces(const char *text, size_t bytes, bool left, bool right,
                           const char **text_out, size_t *bytes_out);
 bool unicode_is_space(uint32_t point);
+/* How a character takes part in grapheme clusters: Grapheme_Cluster_Break of Unicode 15. */
+enum unicode_break {
+    BREAK_OTHER,
+    BREAK_CR,
+    BREAK_LF,
+    BREAK_CONTROL,
+    BREAK_EXTEND,
+    BREAK_ZWJ,
+    BREAK_SPACING,
+    BREAK_PREPEND,
+    BREAK_HANGUL_L,
+    BREAK_HANGUL_V,
+    BREAK_HANGUL_T,
+    BREAK_HANGUL_LV,
+    BREAK_HANGUL_LVT,
+};
+enum unicode_break unicode_break(uint32_t point);
 /* Letters, marks, digits, connectors and joiners. */
 bool unicode_is_word(uint32_t point);
 

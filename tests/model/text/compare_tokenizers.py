@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import unicodedata
 
 SKIPPED = 77
 SHORT_COUNT = 10_000
@@ -82,6 +83,46 @@ def spaces(*more):
         [decoders.Replace(MARK, " "), *more, decoders.Fuse(), decoders.Strip(" ", 1, 0)])
 
 
+def trie(keys):
+    """The units of a double array that leads from keys, bytes, to numbers."""
+    units, taken, bases = {}, {0}, set()
+
+    def place(at, prefix, members):
+        labels = sorted({key[len(prefix)] if len(key) > len(prefix) else 0 for key in members})
+        base = next(base for base in range(1, 1 << 21)
+                    if base not in bases and not any(base ^ label in taken for label in labels))
+        bases.add(base)
+        taken.update(base ^ label for label in labels)
+        units[at] = (prefix[-1] if prefix else 0) | (labels[0] == 0) << 8 | (base ^ at) << 10
+        for label in labels:
+            if label == 0:
+                units[base] = 1 << 31 | keys[prefix]
+            else:
+                longer = prefix + bytes([label])
+                place(base ^ label, longer, [key for key in members if key.startswith(longer)])
+
+    place(0, b"", list(keys))
+    count = (max(taken) | 255) + 1
+    return [units.get(at, 1 << 31) for at in range(count)]
+
+
+def charsmap():
+    """A map as SentencePiece compiles it: NFKC, some marks and the controls that it drops."""
+    points = [*range(0xA0, 0x250), *range(0x2000, 0x2190), *range(0x2460, 0x24EB),
+              *range(0x3300, 0x3358), *range(0xFB00, 0xFB07), *range(0xFF01, 0xFFEF)]
+    pairs = {chr(point): unicodedata.normalize("NFKC", chr(point)) for point in points}
+    pairs |= {base + mark: unicodedata.normalize("NFKC", base + mark)
+              for base in "aeiouAEIOUnc" for mark in "\u0300\u0301\u0303\u0308\u0323\u0327"}
+    pairs |= {"\t": " ", "\n": " ", "\r": " ", "\u200b": " ", "\u00ad": "", "\ufeff": ""}
+    keys, texts = {}, b""
+    for key, text in pairs.items():
+        if key != text:
+            keys[key.encode()] = len(texts)
+            texts += text.encode() + b"\0"
+    units = trie(keys)
+    return struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + texts
+
+
 def kinds():
     """Name, normalizer, pre-tokenizer, decoder, model: "bytes", "characters" or "unigram"."""
     pre = pre_tokenizers
@@ -115,6 +156,9 @@ def kinds():
         ("contiguous", None, pre.Split(Regex(r"\s+$|[a-f]"), "contiguous", invert=True), None,
          "characters"),
         ("metaspace", norm.NFKC(), pre.Metaspace(), decoders.Metaspace(), "unigram"),
+        ("precompiled", norm.Sequence([norm.Precompiled(charsmap()),
+                                       norm.Replace(Regex(" {2,}"), " ")]),
+         pre.Metaspace(), decoders.Metaspace(), "unigram"),
         ("metaspace-first", norm.NFKD(), pre.Metaspace(prepend_scheme="first"),
          decoders.Metaspace(prepend_scheme="first"), "unigram"),
         ("metaspace-never", norm.Replace(Regex(" {2,}"), " "),

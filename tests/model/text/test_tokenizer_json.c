@@ -179,8 +179,10 @@ static void refused(const char *json, enum status status, const char *words)
 
 Test(tokenizer_json, what_is_not_known_is_refused_by_name)
 {
+    refused(TOKENIZER("", "{\"type\":\"Nmt\"}", "null", "null", "null", CHARACTER_MODEL),
+            STATUS_UNSUPPORTED, "the normalizer step 'Nmt' is not known");
     refused(TOKENIZER("", "{\"type\":\"Precompiled\"}", "null", "null", "null", CHARACTER_MODEL),
-            STATUS_UNSUPPORTED, "the normalizer step 'Precompiled' is not known");
+            STATUS_CORRUPT, "'precompiled_charsmap' is missing");
     refused(TOKENIZER("", "null", "{\"type\":\"UnicodeScripts\"}", "null", "null", CHARACTER_MODEL),
             STATUS_UNSUPPORTED, "the pre_tokenizer step 'UnicodeScripts' is not known");
     refused(TOKENIZER("", "null", "null", "{\"type\":\"CTC\"}", "null", CHARACTER_MODEL),
