@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# shellcheck disable=SC2034 # the model_ names are answers that the callers read
+# shellcheck disable=SC2034 # the model_ and python_ names are answers that the callers read
 # What ops/quickstart and ops/test share: words for the terminal, packages, the build, the model.
 # Sourced, never run. The caller has set root (the top of the tree) and `set -euo pipefail`.
 
@@ -12,6 +12,7 @@ readonly MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea3737281
 readonly MODEL_BYTES=98362432
 readonly MODEL_TIMEOUT_S=1200 # the whole download
 readonly PACKAGES_TIMEOUT_S=1200
+readonly PYTHON_TIMEOUT_S=300
 
 say() {
   printf '%s\n' "$*" >&2
@@ -285,4 +286,35 @@ model_ensure() {
     model_fetch || return 1
   fi
   model_path=$file
+}
+
+# python_ensure: the packages of ops/python.txt are in a folder of the cache, which is then in
+# python_path. False on failure, with the reason in python_error.
+python_path=
+python_error=
+python_ensure() {
+  local folder wanted scratch
+  folder=$(model_cache_folder)/python
+  wanted="$(python3 -V) $(sha256sum <"$root/ops/python.txt" | cut -d ' ' -f 1)"
+  if [ "$(cat "$folder/.complete" 2>/dev/null)" != "$wanted" ]; then
+    if ! mkdir -p "$folder" 2>/dev/null || ! scratch=$(mktemp -d "$folder.XXXXXX"); then
+      python_error="the folder $folder cannot be written"
+      return 1
+    fi
+    progress "python: downloading the packages of ops/python.txt"
+    if ! timeout "$PYTHON_TIMEOUT_S" python3 -m pip install --disable-pip-version-check \
+      --no-cache-dir --progress-bar off --target "$scratch/packages" -r "$root/ops/python.txt" \
+      </dev/null >"$scratch/pip.log" 2>&1; then
+      python_error="pip could not install ops/python.txt: $(last_error_line "$scratch/pip.log")"
+      rm -rf "$scratch"
+      return 1
+    fi
+    printf '%s\n' "$wanted" >"$scratch/packages/.complete"
+    rm -rf "$folder"
+    mv "$scratch/packages" "$folder"
+    rm -rf "$scratch"
+    progress "python: $folder"
+    progress_end
+  fi
+  python_path=$folder
 }

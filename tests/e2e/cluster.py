@@ -125,3 +125,32 @@ class Cluster:
         self.scratch.cleanup()
         if code != 0 or "Sanitizer" in words or "runtime error:" in words:
             raise AssertionError(f"baton up ended with {code}:\n{words}")
+
+
+class Router:
+    """A router by itself; no worker ever comes."""
+
+    def __init__(self, *options):
+        self.scratch = tempfile.TemporaryDirectory(prefix="baton-router-")
+        self.process = subprocess.Popen(
+            [str(BATON.parent / "baton-router"), "--model", str(tiny_model()), "--http",
+             "127.0.0.1:0", "--control", "127.0.0.1:0", "--state-dir", self.scratch.name,
+             *map(str, options)],
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment())
+        found = None
+        while found is None:
+            line = self.process.stderr.readline()
+            if not line:
+                raise AssertionError(f"the router has ended with {self.process.wait()}")
+            found = re.search(r"HTTP on port (\d+)", line)
+        self.address = ("127.0.0.1", int(found.group(1)))
+        self.url = f"http://127.0.0.1:{self.address[1]}"
+
+    def close(self):
+        self.process.terminate()
+        words = self.process.stderr.read()
+        self.process.stderr.close()
+        code = self.process.wait(DEADLINE_S)
+        self.scratch.cleanup()
+        if code != 0 or "Sanitizer" in words or "runtime error:" in words:
+            raise AssertionError(f"the router ended with {code}:\n{words}")

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import time
 import unittest
 import urllib.parse
@@ -81,6 +82,16 @@ def real_model():
     if not path.is_file():
         raise unittest.SkipTest(f"the real model {path} is not there")
     return path
+
+
+def python_packages():
+    """The folder of ops/python.txt's packages goes into the path, or the test skips."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+    path = pathlib.Path(os.environ.get("BATON_PYTHON_PACKAGES") or cache / "baton" / "python")
+    if not (path / ".complete").is_file():
+        raise unittest.SkipTest(f"the packages of ops/python.txt are not in {path}; ops/test puts "
+                                "them there")
+    sys.path.insert(0, str(path))
 
 
 def shared_folder():

@@ -3,14 +3,12 @@ import http.client
 import json
 import os
 import pathlib
-import re
 import socket
 import ssl
-import subprocess
 import tempfile
 import unittest
 
-from cluster import Cluster, tiny_model
+from cluster import Cluster, Router, tiny_model
 from processes import BATON, DEADLINE_S, run, wait_for
 
 
@@ -137,19 +135,9 @@ class TlsRouterTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="baton-tls-")
         self.addCleanup(folder.cleanup)
         cert, key = make_certificate(pathlib.Path(folder.name), "router")
-        router = subprocess.Popen(
-            [BATON.parent / "baton-router", "--model", tiny_model(), "--http", "127.0.0.1:0",
-             "--control", "127.0.0.1:0", "--state-dir", f"{folder.name}/state", "--http-cert", cert,
-             "--http-key", key, "--read-timeout-ms", "300"], stderr=subprocess.PIPE, text=True)
-        self.addCleanup(router.stderr.close)
-        self.addCleanup(router.wait)
-        self.addCleanup(router.terminate)
-        port = None
-        while port is None:
-            line = router.stderr.readline()
-            self.assertTrue(line, "the router has ended")
-            port = re.search(r"HTTP on port (\d+)", line)
-        with socket.create_connection(("127.0.0.1", int(port.group(1))), DEADLINE_S) as silent:
+        router = Router("--http-cert", cert, "--http-key", key, "--read-timeout-ms", "300")
+        self.addCleanup(router.close)
+        with socket.create_connection(router.address, DEADLINE_S) as silent:
             self.assertEqual(silent.recv(1), b"")
 
     def test_what_can_not_be_used_is_one_sentence(self):
