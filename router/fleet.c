@@ -52,6 +52,7 @@ static void set_state(struct slot *slot, enum fleet_state state, const char *tex
 static void lose(struct slot *slot, const char *text)
 {
     slot->link = NULL;
+    fleet_news_forget(slot);
     if (!is_live(slot)) {
         set_state(slot, FLEET_FREE, "");
         return;
@@ -248,7 +249,13 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
     worker->foreign_tokens = heartbeat->queued_tokens > worker->inflight_tokens
                                  ? heartbeat->queued_tokens - worker->inflight_tokens
                                  : 0;
-    const struct msg_heartbeat_ack ack = {.sequence = heartbeat->sequence};
+    struct error error;
+    bool anew;
+    if (fleet_news_take(slot, &heartbeat->prefix_news, &anew, &error) != STATUS_OK) {
+        close_slot(slot, error.status, error.text);
+        return;
+    }
+    const struct msg_heartbeat_ack ack = {.sequence = heartbeat->sequence, .prefix_anew = anew};
     if (link_send(slot->link, MESSAGE_ID_HEARTBEAT_ACK, &ack) != STATUS_OK) {
         close_slot(slot, STATUS_LIMIT, "the worker does not take what it is sent");
         return;
@@ -357,9 +364,16 @@ enum status fleet_create(struct loop *loop, const char *address, const struct fl
     const uint32_t most_ms = rules->silent_ms / HEARTBEATS_IN_SILENCE;
     if (fleet->rules.heartbeat_ms > most_ms)
         fleet->rules.heartbeat_ms = most_ms > 0 ? most_ms : 1;
-    const enum status status =
-        link_listen(loop, address, on_accept, fleet, &fleet->limits, &fleet->listener, error);
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++)
+        fleet->slots[i].holder = PREFIX_NO_HOLDER;
+    enum status status = STATUS_OK;
+    if (rules->prefix_index_pages > 0)
+        status = prefix_index_create(rules->prefix_index_pages, &fleet->prefixes, error);
+    if (status == STATUS_OK)
+        status =
+            link_listen(loop, address, on_accept, fleet, &fleet->limits, &fleet->listener, error);
     if (status != STATUS_OK) {
+        prefix_index_destroy(fleet->prefixes);
         free(fleet);
         return status;
     }
@@ -381,6 +395,7 @@ void fleet_destroy(struct fleet *fleet)
             link_send(slot->link, MESSAGE_ID_GOAWAY, &goaway);
         link_close(slot->link, STATUS_OK, NULL);
     }
+    prefix_index_destroy(fleet->prefixes);
     free(fleet);
 }
 

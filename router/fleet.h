@@ -59,7 +59,8 @@ struct fleet_rules {
     uint8_t boot_id[16];          /* of this router */
     uint32_t heartbeat_ms, silent_ms;
     struct placement_policy policy;
-    struct gate_self *gate; /* outlives the fleet; NULL: without a secret */
+    uint32_t prefix_index_pages; /* known of all workers' caches; 0: nothing is */
+    struct gate_self *gate;      /* outlives the fleet; NULL: without a secret */
 };
 /* OK when a worker that says this can serve the router's model, else why not. */
 enum status fleet_hello_check(const struct fleet_rules *rules, const struct msg_hello *hello,
@@ -128,16 +129,35 @@ void fleet_mark_full(struct fleet *fleet, worker_handle handle);
 /* Of a life that is over: nothing happens. */
 void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens);
 
+/* The full pages of a prompt, as prefix_hashes has them. */
+struct fleet_pages {
+    uint64_t *hashes; /* [count]; NULL when count is 0 */
+    uint32_t count;
+    uint32_t page_tokens; /* of each; 0: nobody knew */
+};
 /* What a request is to the fleet. */
 struct fleet_request {
     uint32_t prompt_tokens, max_tokens, local_tokens;
+    struct fleet_pages pages;
     worker_handle stay_prefill, stay_decode; /* that serve its session, or are to keep it; or 0 */
     const worker_handle *barred;             /* [barred_count]: have failed it already */
     uint32_t barred_count;
 };
-/* Chooses; each call moves the turn of ties on. The handles are 0 where there is none. */
+/* Who it is for, 0 where there is none, and how many pages each is thought to hold of it. */
+struct fleet_choice {
+    worker_handle prefill, decode;
+    uint32_t prefill_pages, decode_pages;
+};
+/* Chooses; each call moves the turn of ties on. */
 struct placement fleet_place(struct fleet *fleet, const struct fleet_request *request,
-                             worker_handle *prefill_out, worker_handle *decode_out);
+                             struct fleet_choice *choice_out);
+/* From its page number `from` on the worker will hold the prompt soon; or will not after all. */
+void fleet_expect(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,
+                  uint32_t from);
+void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,
+                      uint32_t from);
+/* Size of a page of the workers that are up, of the first one where they differ; 0 for none. */
+uint32_t fleet_page_tokens(const struct fleet *fleet);
 /* The longest sequence a request may have now: of the decode nodes that are up, no more than the
  * model's own; the model's own when none is. */
 uint32_t fleet_context_tokens(const struct fleet *fleet);

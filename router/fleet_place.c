@@ -58,30 +58,46 @@ static struct placement_worker snapshot_of(const struct fleet_worker *worker, ui
     };
 }
 
-static struct placement_view view_of(const struct fleet_worker *worker,
-                                     const struct fleet_request *request)
+/* pages_held: [PREFIX_HOLDERS_MAX], of the request's pages. */
+static uint32_t held_pages(const struct slot *slot, const struct fleet_request *request,
+                           const uint32_t *pages_held)
 {
-    struct placement_view view = {.stays = worker->handle == request->stay_prefill ||
-                                           worker->handle == request->stay_decode};
+    return slot->holder != PREFIX_NO_HOLDER &&
+                   slot->worker.identity.layout.page_tokens == request->pages.page_tokens
+               ? pages_held[slot->holder]
+               : 0;
+}
+
+static struct placement_view view_of(const struct slot *slot, const struct fleet_request *request,
+                                     const uint32_t *pages_held)
+{
+    const worker_handle handle = slot->worker.handle;
+    struct placement_view view = {
+        .cached_tokens = held_pages(slot, request, pages_held) * request->pages.page_tokens,
+        .stays = handle == request->stay_prefill || handle == request->stay_decode};
     for (uint32_t i = 0; i < request->barred_count; i++)
-        view.barred = view.barred || request->barred[i] == worker->handle;
+        view.barred = view.barred || request->barred[i] == handle;
     return view;
 }
 
 struct placement fleet_place(struct fleet *fleet, const struct fleet_request *request,
-                             worker_handle *prefill_out, worker_handle *decode_out)
+                             struct fleet_choice *choice_out)
 {
     struct placement_worker workers[PLACEMENT_WORKERS_MAX];
     struct placement_view views[PLACEMENT_WORKERS_MAX];
-    worker_handle handles[PLACEMENT_WORKERS_MAX];
+    const struct slot *slots[PLACEMENT_WORKERS_MAX];
+    uint32_t pages_held[PREFIX_HOLDERS_MAX] = {0};
     uint32_t count = 0;
+    if (fleet->prefixes != NULL)
+        prefix_index_match(fleet->prefixes, request->pages.hashes, request->pages.count,
+                           pages_held);
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
-        const struct fleet_worker *worker = &fleet->slots[i].worker;
-        if (worker->state != FLEET_UP)
+        const struct slot *slot = &fleet->slots[i];
+        if (slot->worker.state != FLEET_UP)
             continue;
-        handles[count] = worker->handle;
-        views[count] = view_of(worker, request);
-        workers[count++] = snapshot_of(worker, loop_now_ns(fleet->loop));
+        slots[count] = slot;
+        views[count] = view_of(slot, request, pages_held);
+        workers[count++] = snapshot_of(&slot->worker, loop_now_ns(fleet->loop));
     }
     const struct placement_snapshot snapshot = {
         .workers = workers, .count = count, .turn = fleet->turn++};
@@ -90,7 +106,50 @@ struct placement fleet_place(struct fleet *fleet, const struct fleet_request *re
                                              .local_tokens = request->local_tokens,
                                              .views = views};
     const struct placement placement = placement_choose(&fleet->rules.policy, &snapshot, &wanted);
-    *prefill_out = placement.prefill >= 0 ? handles[placement.prefill] : 0;
-    *decode_out = placement.decode >= 0 ? handles[placement.decode] : 0;
+    *choice_out = (struct fleet_choice){0};
+    if (placement.prefill >= 0) {
+        choice_out->prefill = slots[placement.prefill]->worker.handle;
+        choice_out->prefill_pages = held_pages(slots[placement.prefill], request, pages_held);
+    }
+    if (placement.decode >= 0) {
+        choice_out->decode = slots[placement.decode]->worker.handle;
+        choice_out->decode_pages = held_pages(slots[placement.decode], request, pages_held);
+    }
     return placement;
+}
+
+/* Its number in the index when it has pages of this size there, else NO_HOLDER. */
+static uint32_t holder_of(const struct fleet *fleet, worker_handle handle,
+                          const struct fleet_pages *pages)
+{
+    const struct slot *slot = fleet_slot(fleet, handle);
+    return slot && slot->worker.identity.layout.page_tokens == pages->page_tokens
+               ? slot->holder
+               : PREFIX_NO_HOLDER;
+}
+
+void fleet_expect(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,
+                  uint32_t from)
+{
+    const uint32_t holder = holder_of(fleet, handle, pages);
+    for (uint32_t i = from; holder != PREFIX_NO_HOLDER && i < pages->count; i++)
+        prefix_index_add(fleet->prefixes, holder, pages->hashes[i]);
+}
+
+void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,
+                      uint32_t from)
+{
+    const uint32_t holder = holder_of(fleet, handle, pages);
+    for (uint32_t i = from; holder != PREFIX_NO_HOLDER && i < pages->count; i++)
+        prefix_index_remove(fleet->prefixes, holder, pages->hashes[i]);
+}
+
+uint32_t fleet_page_tokens(const struct fleet *fleet)
+{
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *worker = &fleet->slots[i].worker;
+        if (worker->state == FLEET_UP)
+            return worker->identity.layout.page_tokens;
+    }
+    return 0;
 }

@@ -376,6 +376,7 @@ static enum status open_doors(struct router *router, struct error *error)
                                 .heartbeat_ms = options->heartbeat_ms,
                                 .silent_ms = options->worker_timeout_ms,
                                 .policy = placement_default_policy,
+                                .prefix_index_pages = options->prefix_index_pages,
                                 .gate = &router->gate};
     rules.policy.slow_start_ms = options->slow_start_ms;
     memcpy(rules.boot_id, router->boot_id, sizeof rules.boot_id);

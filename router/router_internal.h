@@ -52,6 +52,9 @@ struct session {
     enum status parse_status;
     bool job_out; /* the text thread has it: it must not be freed */
 
+    struct fleet_pages pages;             /* of the prompt */
+    uint32_t prefill_pages, decode_pages; /* of them, what the nodes held before */
+
     struct openai_head head;
     struct session_choice *choices; /* [choice_count] */
     uint32_t choice_count;          /* 0: the request is not parsed yet */
@@ -63,6 +66,14 @@ struct session {
     uint64_t timer_ns; /* deadline the timer is set for */
     bool queued;
     TAILQ_ENTRY(session) queue_link;
+};
+
+/* What carrying out an action led to: at most one further event, fed when all are done. */
+struct session_next {
+    bool set;
+    struct request_event event;
+    struct request_failure failure;
+    struct placement placement;
 };
 
 struct session_slot {
@@ -110,6 +121,23 @@ void session_feed(struct session *session, const struct request_event *event);
 /* The same for EVENT_RESERVED, whose message goes on to the prefill node. */
 void session_feed_reserved(struct session *session, const struct request_event *event,
                            const struct msg_reserved *reserved);
+/* session_place.c */
+/* Each sets what is to follow, unless something is to already. */
+void session_next_event(struct session_next *next, enum request_event_kind kind);
+void session_next_stop(struct session_next *next, uint32_t choice);
+void session_next_failure(struct session_next *next, worker_handle worker, int http_status,
+                          const char *code, const char *text);
+/* In the order of arrival, also when it comes back. */
+void session_enqueue(struct session *session);
+void session_dequeue(struct session *session); /* fine when it is not there */
+/* Tries to find workers; what is before this request in the queue goes first. */
+void session_choose(struct session *session, struct session_next *next);
+/* Gives a worker's charge back. */
+void session_release(struct session *session, worker_handle worker, enum worker_role role);
+/* Fills session->pages; text thread while it has the job. */
+void session_hash_pages(struct session *session, uint32_t page_tokens);
+
+/* session.c again. */
 /* Looks for workers again, for the first in the queue. */
 void session_place(struct session *session);
 struct session *session_find(const struct router *router, uint64_t id);

@@ -146,6 +146,9 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         SERIES(PLACED, METRIC_COUNTER, "reason=\"full\""),
     [METRIC_PLACED_TOO_LONG] =
         SERIES(PLACED, METRIC_COUNTER, "reason=\"too_long\""),
+    [METRIC_PLACED_CACHED_TOKENS] =
+        {"baton_placement_cached_tokens_total", NULL, METRIC_COUNTER,
+         "Prompt tokens that placement expected in the prefix cache of the prefill node.", NULL},
     [METRIC_PREFILL_RETRIES] =
         {"baton_prefill_retries_total", NULL, METRIC_COUNTER,
          "Prefill nodes that failed a request before its first token, so that it went to another.",

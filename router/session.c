@@ -95,41 +95,6 @@ static void send_cancel(struct session *session, const struct request_action *ac
 
 /* ---- actions ---- */
 
-/* What carrying out an action led to: at most one further event, fed when all are done. */
-struct follow_up {
-    bool set;
-    struct request_event event;
-    struct request_failure failure;
-    struct placement placement;
-};
-
-static void follow_with_failure(struct follow_up *next, worker_handle worker, int http_status,
-                                const char *code, const char *text)
-{
-    if (next->set)
-        return;
-    next->set = true;
-    request_failure_set(&next->failure, http_status, code, "%s", text);
-    next->event =
-        (struct request_event){.kind = EVENT_FAILED, .worker = worker, .failure = &next->failure};
-}
-
-static void follow_with(struct follow_up *next, enum request_event_kind kind)
-{
-    if (next->set)
-        return;
-    next->set = true;
-    next->event = (struct request_event){.kind = kind};
-}
-
-static void follow_with_stop(struct follow_up *next, uint32_t choice)
-{
-    if (next->set)
-        return;
-    follow_with(next, EVENT_STOPPED);
-    next->event.choice = choice;
-}
-
 /* By the end of the first choice. */
 static void measure_finish(struct session *session)
 {
@@ -143,145 +108,40 @@ static void measure_finish(struct session *session)
                             request_finish_name(finish));
 }
 
-/* In the order of arrival, also when it comes back. */
-static void enqueue(struct session *session)
-{
-    struct router *router = session->router;
-    struct session *before = NULL;
-    TAILQ_FOREACH_REVERSE(before, &router->queue, session_queue, queue_link)
-    {
-        if (before->request.times.accepted_ns <= session->request.times.accepted_ns)
-            break;
-    }
-    if (before)
-        TAILQ_INSERT_AFTER(&router->queue, before, session, queue_link);
-    else
-        TAILQ_INSERT_HEAD(&router->queue, session, queue_link);
-    session->queued = true;
-    router->queue_count++;
-}
-
-static void dequeue(struct session *session)
-{
-    if (!session->queued)
-        return;
-    TAILQ_REMOVE(&session->router->queue, session, queue_link);
-    session->queued = false;
-    session->router->queue_count--;
-}
-
-static void count_placement(struct router *router, enum placement_reason reason)
-{
-    static const enum router_metric rows[PLACEMENT_REASON_COUNT] = {
-        [PLACEMENT_PAIR] = METRIC_PLACED_PAIR,
-        [PLACEMENT_LOCAL] = METRIC_PLACED_LOCAL,
-        [PLACEMENT_UNPAIRED] = METRIC_PLACED_UNPAIRED,
-        [PLACEMENT_SHORT] = METRIC_PLACED_SHORT,
-        [PLACEMENT_ONE_TOKEN] = METRIC_PLACED_ONE_TOKEN,
-        [PLACEMENT_NO_DECODE] = METRIC_PLACED_NO_DECODE,
-        [PLACEMENT_FULL] = METRIC_PLACED_FULL,
-        [PLACEMENT_TOO_LONG] = METRIC_PLACED_TOO_LONG,
-    };
-    metrics_add(router->metrics, rows[reason], 1);
-}
-
-/* Placement knows of one answer; each of the others is as many tokens again for a decode node. */
-static uint64_t charge_of_others(const struct session *session)
-{
-    const struct request *request = &session->request;
-    const uint32_t answer = request->max_tokens < PLACEMENT_ANSWER_TOKENS ? request->max_tokens
-                                                                          : PLACEMENT_ANSWER_TOKENS;
-    return (uint64_t)(request->choice_count - 1) * answer;
-}
-
-/* Tries to find workers; what is before this request in the queue goes first. */
-static void place(struct session *session, struct follow_up *next)
-{
-    struct router *router = session->router;
-    const bool from_queue = session->queued;
-    if (!from_queue && (!TAILQ_EMPTY(&router->queue) || router->probe)) {
-        enqueue(session);
-        follow_with(next, EVENT_WAIT);
-        return;
-    }
-    const struct request *request = &session->request;
-    const struct fleet_request wanted = {.prompt_tokens = request->prompt_tokens,
-                                         .max_tokens = request->max_tokens,
-                                         .local_tokens = router->options.local_prefill_tokens,
-                                         .stay_decode = request->kept_decode,
-                                         .barred = request->barred,
-                                         .barred_count = request->barred_count};
-    worker_handle prefill, decode;
-    next->placement = fleet_place(router->fleet, &wanted, &prefill, &decode);
-    const enum placement_reason reason = next->placement.reason;
-    count_placement(router, reason);
-    if (reason == PLACEMENT_FULL) {
-        if (!from_queue)
-            enqueue(session);
-        follow_with(next, EVENT_WAIT);
-        return;
-    }
-    dequeue(session);
-    if (reason == PLACEMENT_NO_DECODE) {
-        follow_with_failure(next, 0, 503, "no_workers",
-                            "No decode node is connected; try again later.");
-    } else if (reason == PLACEMENT_TOO_LONG) {
-        follow_with_failure(next, 0, 400, "context_length_exceeded",
-                            "The prompt and its answer are longer than any decode node that is "
-                            "connected can hold.");
-    } else if (request->barred_count > 0 && prefill == 0) {
-        /* What may have killed prefill nodes is not let near those that write answers. */
-        follow_with_failure(next, 0, request->failure.http_status, request->failure.code,
-                            request->failure.text);
-    } else {
-        if (from_queue)
-            router->probe = session;
-        fleet_charge(router->fleet, prefill, next->placement.prefill_charge);
-        if (decode != 0)
-            next->placement.decode_charge += charge_of_others(session);
-        fleet_charge(router->fleet, decode, next->placement.decode_charge);
-        next->set = true;
-        next->event = (struct request_event){.kind = EVENT_PLACED,
-                                             .placement = &next->placement,
-                                             .prefill = prefill,
-                                             .decode = decode};
-    }
-}
-
 static void perform(struct session *session, const struct request_action *action,
-                    const struct msg_reserved *reserved, struct follow_up *next)
+                    const struct msg_reserved *reserved, struct session_next *next)
 {
     struct router *router = session->router;
     const struct request *request = &session->request;
     bool slow = false;
     switch (action->kind) {
     case ACTION_PLACE:
-        place(session, next);
+        session_choose(session, next);
         break;
     case ACTION_RESERVE:
         if (send_reserve(session) != STATUS_OK)
-            follow_with_failure(next, request->decode, 503, "worker_unavailable",
-                                "The decode node does not take requests any more.");
+            session_next_failure(next, request->decode, 503, "worker_unavailable",
+                                 "The decode node does not take requests any more.");
         break;
     case ACTION_PREFILL:
         if (send_prefill(session, reserved) != STATUS_OK)
-            follow_with_failure(next, request->prefill, 503, "worker_unavailable",
-                                "The prefill node does not take requests any more.");
+            session_next_failure(next, request->prefill, 503, "worker_unavailable",
+                                 "The prefill node does not take requests any more.");
         break;
     case ACTION_CANCEL:
         send_cancel(session, action);
         break;
     case ACTION_RELEASE_PREFILL:
-        fleet_release(router->fleet, action->worker, request->placement.prefill_charge);
+        session_release(session, action->worker, WORKER_PREFILL);
         break;
     case ACTION_RELEASE_DECODE:
-        fleet_release(router->fleet, action->worker, request->placement.decode_charge);
+        session_release(session, action->worker, WORKER_DECODE);
         break;
     case ACTION_DELIVER:
         if (session_deliver(session, &action->step, &slow))
-            follow_with_stop(next, action->step.choice);
+            session_next_stop(next, action->step.choice);
         else if (slow)
-            follow_with(next, EVENT_SLOW_READER);
+            session_next_event(next, EVENT_SLOW_READER);
         if (slow)
             metrics_add(router->metrics, METRIC_SLOW_READERS, 1);
         break;
@@ -324,6 +184,7 @@ static void session_free(struct session *session)
     for (uint32_t i = 0; i < session->choice_count; i++)
         answer_free(&session->choices[i].answer);
     free(session->choices);
+    free(session->pages.hashes);
     if (session->parse_status == STATUS_OK)
         openai_request_free(&session->parsed);
     buffer_free(&session->body);
@@ -372,13 +233,13 @@ static void after_state_change(struct session *session, enum request_state from,
     LOG_DEBUG("request %016llx: %s to %s", (unsigned long long)session->request.id,
               request_state_name(from), request_state_name(to));
     if (to == REQUEST_QUEUED && !placing) {
-        enqueue(session);
+        session_enqueue(session);
         loop_task_schedule(session->router->pump); /* another node may have room */
     }
     if (to == REQUEST_PREFILLING)
         metrics_add(session->router->metrics, METRIC_PROMPT_TOKENS, session->request.prompt_tokens);
     if (to == REQUEST_ENDED) {
-        dequeue(session);
+        session_dequeue(session);
         session_measure_end(session);
         if (session->key)
             api_key_charge(session->key, session_token_count(session), now_ns(session));
@@ -391,9 +252,9 @@ static void after_state_change(struct session *session, enum request_state from,
 static void feed(struct session *session, const struct request_event *first,
                  const struct msg_reserved *reserved)
 {
-    struct follow_up next = {.set = true, .event = *first};
+    struct session_next next = {.set = true, .event = *first};
     while (next.set) {
-        const struct follow_up now = next;
+        const struct session_next now = next;
         struct request_event event = now.event;
         if (event.failure == &next.failure)
             event.failure = &now.failure;
@@ -432,8 +293,8 @@ void session_feed_reserved(struct session *session, const struct request_event *
 
 void session_place(struct session *session)
 {
-    struct follow_up next = {0};
-    place(session, &next);
+    struct session_next next = {0};
+    session_choose(session, &next);
     feed(session, &next.event, NULL);
 }
 
@@ -457,6 +318,8 @@ static void run_job(struct text_job *job)
         openai_request_parse(session->endpoint, session->body.data, session->body.size,
                              &session->rules, &session->parsed, &session->parse_error);
     buffer_free(&session->body);
+    if (session->job_status == STATUS_OK)
+        session_hash_pages(session, session->pages.page_tokens);
 }
 
 static void make_choices(struct session *session)
@@ -556,6 +419,7 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
         .context_tokens = fleet_context_tokens(router->fleet),
         .default_max_tokens = router->options.default_max_tokens,
     };
+    session->pages.page_tokens = fleet_page_tokens(router->fleet);
     snprintf(session->client_id, sizeof session->client_id, "%s", http->request_id);
     take_affinity(session, exchange);
     if (text_pool_submit(router->pool, &session->job) != STATUS_OK) {

@@ -84,7 +84,7 @@ static void send_heartbeat(void *arg)
     struct router *router = arg;
     struct router_client *client = router->client;
     struct msg_heartbeat heartbeat = {0};
-    client->events.on_heartbeat(client->arg, &heartbeat);
+    client->events.on_heartbeat(client->arg, ref_of(router), &heartbeat);
     heartbeat.sequence = ++router->heartbeat_sequence;
     /* A link that is failing tells so by on_close. */
     if (link_send(router->link, MESSAGE_ID_HEARTBEAT, &heartbeat) != STATUS_OK)
@@ -141,8 +141,12 @@ static void on_open(void *arg)
 static void on_message(void *arg, enum message_id id, const void *message)
 {
     struct router *router = arg;
-    if (id == MESSAGE_ID_HEARTBEAT_ACK)
-        return; /* its arrival was what counts: the link is not silent */
+    if (id == MESSAGE_ID_HEARTBEAT_ACK) {
+        /* Its arrival is what counts most: the link is not silent. */
+        if (router->state == ROUTER_CONNECTED && router->client->events.on_ack != NULL)
+            router->client->events.on_ack(router->client->arg, ref_of(router), message);
+        return;
+    }
     if (router->state == ROUTER_GREETING && id == MESSAGE_ID_WELCOME) {
         router_welcomed(router, message);
         return;

@@ -24,9 +24,12 @@ struct router_client_events {
                        const void *message);
     /* The link is lost: requests of that router are orphans. */
     void (*on_lost)(void *arg, struct router_ref router);
-    /* Fills what to say in HELLO and in each HEARTBEAT; pointers must live until it returns. */
+    /* Fills what to say in HELLO and in each HEARTBEAT to this router; what pointers lead to stays
+     * as it is until the next of them. */
     void (*on_hello)(void *arg, struct msg_hello *hello);
-    void (*on_heartbeat)(void *arg, struct msg_heartbeat *heartbeat);
+    void (*on_heartbeat)(void *arg, struct router_ref router, struct msg_heartbeat *heartbeat);
+    /* The router has taken a heartbeat. May be NULL. */
+    void (*on_ack)(void *arg, struct router_ref router, const struct msg_heartbeat_ack *ack);
 };
 
 struct router_client_limits {

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <signal.h>
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "transfer/fault.h"
@@ -13,6 +14,14 @@ enum {
     DRAIN_POLL_MS = 20,
     MOVER_CONNECT_MS = 3000,
     MOVER_SENDS_MAX = 256,
+    NEWS_MAX = 8192, /* of the prefix index, in one heartbeat: as many as its field takes */
+};
+
+/* What one router has been told of the prefix index. */
+struct told {
+    uint32_t generation; /* of the connection that this is about */
+    struct prefix_reader reader;
+    uint64_t sequence; /* events since it began anew */
 };
 
 struct frame {
@@ -23,6 +32,8 @@ struct frame {
     struct loop_timer *timer; /* until ready, and again while draining */
     uint64_t drained_ns;      /* when draining ends, whatever is open */
     int exit_code;
+    struct told told[ROUTER_LINKS_MAX];
+    uint64_t news[NEWS_MAX]; /* for the heartbeat that is being sent */
 };
 
 static void on_message(void *arg, struct router_ref router, enum message_id id, const void *message)
@@ -55,10 +66,39 @@ static void on_hello(void *arg, struct msg_hello *hello)
     hello->tokens_per_s = (float)worker->tokens_per_s;
 }
 
-static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
+/* A router that is new, or new again, is told everything; so is one that has missed something. */
+static void tell_news(struct frame *frame, struct router_ref router, struct msg_prefix_news *news)
+{
+    struct told *told = &frame->told[router.index];
+    if (told->generation != router.generation)
+        *told = (struct told){.generation = router.generation};
+    bool anew;
+    const uint32_t count =
+        prefix_tree_news(frame->worker->prefixes, &told->reader, NEWS_MAX, frame->news, &anew);
+    if (anew)
+        told->sequence = 0;
+    for (uint32_t i = 0; i < count; i++)
+        store_le64(&frame->news[i], frame->news[i]);
+    *news = (struct msg_prefix_news){
+        .anew = anew,
+        .sequence = told->sequence,
+        .events = {(const uint8_t *)frame->news, count * (uint32_t)sizeof frame->news[0]},
+    };
+    told->sequence += count;
+}
+
+static void on_ack(void *arg, struct router_ref router, const struct msg_heartbeat_ack *ack)
+{
+    struct frame *frame = arg;
+    if (ack->prefix_anew)
+        frame->told[router.index].reader = (struct prefix_reader){0};
+}
+
+static void on_heartbeat(void *arg, struct router_ref router, struct msg_heartbeat *heartbeat)
 {
     struct frame *frame = arg;
     frame->node->on_heartbeat(frame->node_arg, heartbeat);
+    tell_news(frame, router, &heartbeat->prefix_news);
     const struct worker *worker = frame->worker;
     heartbeat->links_unproven = worker->gate.refused;
     heartbeat->pages_free = prefix_tree_available(worker->prefixes);
@@ -138,6 +178,7 @@ int worker_run(struct worker *worker, const struct worker_node *node, void *arg)
         .on_lost = on_lost,
         .on_hello = on_hello,
         .on_heartbeat = on_heartbeat,
+        .on_ack = on_ack,
     };
     struct frame frame = {.worker = worker, .node = node, .node_arg = arg};
     if (node->data_address != NULL)

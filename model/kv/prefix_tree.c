@@ -40,6 +40,9 @@ struct prefix_tree {
     uint32_t oldest, youngest;
     uint32_t claimed_count;
     struct prefix_tree_counts counts;
+    uint64_t *changes;     /* [change_room] by number modulo their count: the latest events */
+    uint64_t change_count; /* since creation */
+    uint32_t change_room;
 };
 
 /* ---- life ---- */
@@ -60,9 +63,12 @@ enum status prefix_tree_create(struct page_pool *pool, prefix_hash hash, struct 
     tree->nodes = calloc(tree->slot_count, sizeof *tree->nodes);
     tree->tokens = calloc((size_t)tree->slot_count * tree->page_tokens, sizeof *tree->tokens);
     tree->buckets = malloc(tree->bucket_count * sizeof *tree->buckets);
+    tree->change_room = tree->slot_count;
+    tree->changes = malloc(tree->change_room * sizeof *tree->changes);
     tree->oldest = tree->youngest = NONE;
     CHECK(pthread_mutex_init(&tree->mutex, NULL) == 0);
-    if (tree->nodes == NULL || tree->tokens == NULL || tree->buckets == NULL) {
+    if (tree->nodes == NULL || tree->tokens == NULL || tree->buckets == NULL ||
+        tree->changes == NULL) {
         prefix_tree_destroy(tree);
         return error_set(error, STATUS_NO_MEMORY,
                          "no memory for a prefix index of %" PRIu32 " KV pages", tree->slot_count);
@@ -84,14 +90,15 @@ void prefix_tree_destroy(struct prefix_tree *tree)
     free(tree->nodes);
     free(tree->tokens);
     free(tree->buckets);
+    free(tree->changes);
     free(tree);
 }
 
 size_t prefix_tree_bytes(const struct prefix_tree *tree)
 {
     return sizeof *tree + tree->bucket_count * sizeof *tree->buckets +
-           tree->slot_count *
-               (sizeof *tree->nodes + (size_t)tree->page_tokens * sizeof *tree->tokens);
+           tree->slot_count * (sizeof *tree->nodes + sizeof *tree->changes +
+                               (size_t)tree->page_tokens * sizeof *tree->tokens);
 }
 
 static void tree_lock(struct prefix_tree *tree)
@@ -182,6 +189,16 @@ static void node_add(struct prefix_tree *tree, uint32_t slot, uint64_t salt, uin
     tree->claimed_count++;
 }
 
+static uint64_t event_of(const struct node *node, bool came)
+{
+    return came ? node->hash | 1 : node->hash & ~(uint64_t)1;
+}
+
+static void note_change(struct prefix_tree *tree, uint32_t slot, bool came)
+{
+    tree->changes[tree->change_count++ % tree->change_room] = event_of(&tree->nodes[slot], came);
+}
+
 /* From claimed to ready: the tree holds the page from here on. */
 static void node_ready(struct prefix_tree *tree, uint32_t slot)
 {
@@ -192,6 +209,7 @@ static void node_ready(struct prefix_tree *tree, uint32_t slot)
     node->owner = PREFIX_NOBODY;
     list_append(tree, slot);
     tree->claimed_count--;
+    note_change(tree, slot, true);
     tree->counts.inserted++;
     tree->counts.pages++;
 }
@@ -335,6 +353,7 @@ static uint32_t evict_locked(struct prefix_tree *tree, uint32_t count)
             node_remove(tree, slot);
             list_remove(tree, slot);
             page_pool_unkeep(tree->pool, slot);
+            note_change(tree, slot, false);
             tree->counts.pages--;
             tree->counts.evicted++;
             freed++;
@@ -377,4 +396,26 @@ void prefix_tree_count(struct prefix_tree *tree, struct prefix_tree_counts *out)
     tree_lock(tree);
     *out = tree->counts;
     tree_unlock(tree);
+}
+
+/* ---- news ---- */
+
+/* In one call the changes go before what was there: a slot that is told of as it is now has had all
+ * its changes up to now, and later ones come later. */
+uint32_t prefix_tree_news(struct prefix_tree *tree, struct prefix_reader *reader, uint32_t capacity,
+                          uint64_t *events_out, bool *anew_out)
+{
+    uint32_t count = 0;
+    tree_lock(tree);
+    *anew_out = !reader->begun || tree->change_count - reader->change > tree->change_room;
+    if (*anew_out)
+        *reader = (struct prefix_reader){.begun = true, .change = tree->change_count};
+    while (reader->change < tree->change_count && count < capacity)
+        events_out[count++] = tree->changes[reader->change++ % tree->change_room];
+    for (; reader->slot < tree->slot_count && count < capacity; reader->slot++) {
+        if (tree->nodes[reader->slot].state == NODE_READY)
+            events_out[count++] = event_of(&tree->nodes[reader->slot], true);
+    }
+    tree_unlock(tree);
+    return count;
 }

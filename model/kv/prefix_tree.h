@@ -17,6 +17,7 @@
 #ifndef BATON_MODEL_KV_PREFIX_TREE_H
 #define BATON_MODEL_KV_PREFIX_TREE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -91,5 +92,21 @@ struct prefix_tree_counts {
     uint32_t pages;             /* in the tree now, computed */
 };
 void prefix_tree_count(struct prefix_tree *tree, struct prefix_tree_counts *out);
+
+/* ---- news ---- */
+
+/* A reader of what comes into the tree and goes: first all that is there, then the changes. Zeroed
+ * it has seen nothing. One that falls behind by more than slot_count changes begins anew. */
+struct prefix_reader {
+    bool begun;
+    uint64_t change; /* the next one to be told */
+    uint32_t slot;   /* and the next one of what was there at the beginning */
+};
+
+/* What is new, at most `capacity` events: the hash of a page, with its lowest bit set when it came
+ * and clear when it went. Two pages may share a hash, so a reader has no more than a hint.
+ * *anew_out: what was told before is to be forgotten. */
+uint32_t prefix_tree_news(struct prefix_tree *tree, struct prefix_reader *reader, uint32_t capacity,
+                          uint64_t *events_out, bool *anew_out);
 
 #endif

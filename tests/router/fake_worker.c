@@ -118,9 +118,12 @@ static void on_message(void *arg, enum message_id id, const void *message)
         worker->cancel_count++;
         break;
     }
-    case MESSAGE_ID_HEARTBEAT_ACK:
-        worker->heartbeats = ((const struct msg_heartbeat_ack *)message)->sequence;
+    case MESSAGE_ID_HEARTBEAT_ACK: {
+        const struct msg_heartbeat_ack *ack = message;
+        worker->anew_asked += ack->prefix_anew;
+        worker->heartbeats = ack->sequence;
         break;
+    }
     case MESSAGE_ID_GOAWAY:
         break;
     default:
@@ -174,15 +177,38 @@ void fake_worker_connect(struct fake_worker *worker)
     WAIT_FOR(worker->router, worker->welcomed || worker->closed);
 }
 
+static void send_heartbeat(struct fake_worker *worker, struct msg_heartbeat heartbeat)
+{
+    heartbeat.sequence = worker->heartbeats + 1;
+    heartbeat.tokens_per_s = 100;
+    cr_assert_eq(link_send(worker->link, MESSAGE_ID_HEARTBEAT, &heartbeat), STATUS_OK);
+    WAIT_FOR(worker->router, worker->heartbeats == heartbeat.sequence || worker->closed);
+}
+
 void fake_worker_heartbeat(struct fake_worker *worker, uint64_t queued_tokens, uint32_t pages_free)
 {
-    const struct msg_heartbeat heartbeat = {.sequence = worker->heartbeats + 1,
-                                            .queued_tokens = queued_tokens,
-                                            .pages_free = pages_free,
-                                            .tokens_per_s = 100};
-    const uint64_t wanted = heartbeat.sequence;
-    cr_assert_eq(link_send(worker->link, MESSAGE_ID_HEARTBEAT, &heartbeat), STATUS_OK);
-    WAIT_FOR(worker->router, worker->heartbeats == wanted || worker->closed);
+    send_heartbeat(
+        worker, (struct msg_heartbeat){.queued_tokens = queued_tokens, .pages_free = pages_free});
+}
+
+void fake_worker_news_bytes(struct fake_worker *worker, bool anew, uint64_t sequence,
+                            const void *bytes, uint32_t count)
+{
+    send_heartbeat(
+        worker, (struct msg_heartbeat){
+                    .pages_free = worker->pages_total,
+                    .prefix_news = {.anew = anew, .sequence = sequence, .events = {bytes, count}}});
+}
+
+void fake_worker_news(struct fake_worker *worker, bool anew, uint64_t sequence,
+                      const uint64_t *hashes, uint32_t count)
+{
+    enum { EVENTS_MAX = 64 };
+    uint8_t events[EVENTS_MAX * 8];
+    cr_assert_leq(count, EVENTS_MAX);
+    for (uint32_t i = 0; i < count; i++)
+        store_le64(events + (size_t)i * 8, hashes[i] | 1);
+    fake_worker_news_bytes(worker, anew, sequence, events, count * 8);
 }
 
 void fake_worker_close(struct fake_worker *worker)

@@ -24,6 +24,7 @@ struct fake_worker {
     bool welcomed, closed;
     char close_text[512];
     uint64_t heartbeats;
+    uint32_t anew_asked; /* acknowledgements that asked for all news of the prefix cache */
     /* automatic: a decode node reserves at once and writes `answer` after its turn; a prefill node
      * gives the answer's first token. */
     bool automatic;
@@ -47,6 +48,12 @@ void fake_worker_init(struct fake_worker *worker, struct router_process *router,
 /* Dials and says HELLO; returns when WELCOME is here or the link was closed. */
 void fake_worker_connect(struct fake_worker *worker);
 void fake_worker_heartbeat(struct fake_worker *worker, uint64_t queued_tokens, uint32_t pages_free);
+/* A heartbeat with events of the prefix cache; hashes: [count], all of which came. */
+void fake_worker_news(struct fake_worker *worker, bool anew, uint64_t sequence,
+                      const uint64_t *hashes, uint32_t count);
+/* The same with any bytes at all. */
+void fake_worker_news_bytes(struct fake_worker *worker, bool anew, uint64_t sequence,
+                            const void *bytes, uint32_t count);
 void fake_worker_close(struct fake_worker *worker);
 
 void fake_reserved(struct fake_worker *worker, const struct fake_job *job, enum status refusal);

@@ -19,8 +19,8 @@ struct fake_router {
 
 struct worker {
     struct router_client *client;
-    uint32_t lost, messages;
-    struct router_ref last, last_lost;
+    uint32_t lost, messages, acks, acks_anew;
+    struct router_ref last, last_lost, last_beat;
 };
 
 static void router_message(void *arg, enum message_id id, const void *message)
@@ -46,7 +46,8 @@ static void router_message(void *arg, enum message_id id, const void *message)
         const struct msg_heartbeat *heartbeat = message;
         router->heartbeats++;
         cr_assert_eq(heartbeat->running, 42u);
-        const struct msg_heartbeat_ack ack = {.sequence = heartbeat->sequence};
+        const struct msg_heartbeat_ack ack = {.sequence = heartbeat->sequence,
+                                              .prefix_anew = heartbeat->sequence == 2};
         cr_assert_eq(link_send(router->link, MESSAGE_ID_HEARTBEAT_ACK, &ack), STATUS_OK);
     } else if (id == MESSAGE_ID_GOAWAY) {
         router->goaways++;
@@ -112,13 +113,23 @@ static void worker_hello(void *arg, struct msg_hello *hello)
     hello->node = wire_str("decode-7");
 }
 
-static void worker_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
+static void worker_heartbeat(void *arg, struct router_ref router, struct msg_heartbeat *heartbeat)
 {
+    struct worker *worker = arg;
+    worker->last_beat = router;
     heartbeat->running = 42;
 }
 
+static void worker_ack(void *arg, struct router_ref router, const struct msg_heartbeat_ack *ack)
+{
+    struct worker *worker = arg;
+    cr_assert_eq(router.generation, worker->last_beat.generation);
+    worker->acks++;
+    worker->acks_anew += ack->prefix_anew;
+}
+
 static const struct router_client_events worker_events = {worker_message, worker_lost, worker_hello,
-                                                          worker_heartbeat};
+                                                          worker_heartbeat, worker_ack};
 
 static void worker_start(struct worker *worker, struct loop *loop,
                          const struct fake_router *routers, uint32_t count)
@@ -154,6 +165,8 @@ Test(router_client, greets_beats_and_says_goodbye)
     cr_assert_eq(router.hellos, 1u);
     cr_assert_str_eq(router.node, "decode-7");
     cr_assert_eq(router_client_connected_count(worker.client), 1u);
+    TURN_UNTIL(loop, worker.acks >= 4);
+    cr_assert_eq(worker.acks_anew, 1u, "what the router says with its second acknowledgement");
     router_client_destroy(worker.client);
     TURN_UNTIL(loop, router.lost == 1);
     cr_assert_eq(router.goaways, 1u);

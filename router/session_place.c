@@ -1,0 +1,187 @@
+/* A session's way to its workers: the queue, the choice, what is booked and given back. */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "router/prefix_index.h"
+#include "router/router_internal.h"
+
+/* ---- what follows from an action ---- */
+
+void session_next_failure(struct session_next *next, worker_handle worker, int http_status,
+                          const char *code, const char *text)
+{
+    if (next->set)
+        return;
+    next->set = true;
+    request_failure_set(&next->failure, http_status, code, "%s", text);
+    next->event =
+        (struct request_event){.kind = EVENT_FAILED, .worker = worker, .failure = &next->failure};
+}
+
+void session_next_event(struct session_next *next, enum request_event_kind kind)
+{
+    if (next->set)
+        return;
+    next->set = true;
+    next->event = (struct request_event){.kind = kind};
+}
+
+void session_next_stop(struct session_next *next, uint32_t choice)
+{
+    if (next->set)
+        return;
+    session_next_event(next, EVENT_STOPPED);
+    next->event.choice = choice;
+}
+
+/* ---- the queue ---- */
+
+void session_enqueue(struct session *session)
+{
+    struct router *router = session->router;
+    struct session *before = NULL;
+    TAILQ_FOREACH_REVERSE(before, &router->queue, session_queue, queue_link)
+    {
+        if (before->request.times.accepted_ns <= session->request.times.accepted_ns)
+            break;
+    }
+    if (before)
+        TAILQ_INSERT_AFTER(&router->queue, before, session, queue_link);
+    else
+        TAILQ_INSERT_HEAD(&router->queue, session, queue_link);
+    session->queued = true;
+    router->queue_count++;
+}
+
+void session_dequeue(struct session *session)
+{
+    if (!session->queued)
+        return;
+    TAILQ_REMOVE(&session->router->queue, session, queue_link);
+    session->queued = false;
+    session->router->queue_count--;
+}
+
+static void count_placement(struct router *router, enum placement_reason reason)
+{
+    static const enum router_metric rows[PLACEMENT_REASON_COUNT] = {
+        [PLACEMENT_PAIR] = METRIC_PLACED_PAIR,
+        [PLACEMENT_LOCAL] = METRIC_PLACED_LOCAL,
+        [PLACEMENT_UNPAIRED] = METRIC_PLACED_UNPAIRED,
+        [PLACEMENT_SHORT] = METRIC_PLACED_SHORT,
+        [PLACEMENT_ONE_TOKEN] = METRIC_PLACED_ONE_TOKEN,
+        [PLACEMENT_NO_DECODE] = METRIC_PLACED_NO_DECODE,
+        [PLACEMENT_FULL] = METRIC_PLACED_FULL,
+        [PLACEMENT_TOO_LONG] = METRIC_PLACED_TOO_LONG,
+    };
+    metrics_add(router->metrics, rows[reason], 1);
+}
+
+/* Placement knows of one answer; each of the others is as many tokens again for a decode node. */
+static uint64_t charge_of_others(const struct session *session)
+{
+    const struct request *request = &session->request;
+    const uint32_t answer = request->max_tokens < PLACEMENT_ANSWER_TOKENS ? request->max_tokens
+                                                                          : PLACEMENT_ANSWER_TOKENS;
+    return (uint64_t)(request->choice_count - 1) * answer;
+}
+
+/* ---- placing ---- */
+
+void session_hash_pages(struct session *session, uint32_t page_tokens)
+{
+    struct fleet_pages *pages = &session->pages;
+    const struct token_list *prompt = &session->parsed.prompt;
+    free(pages->hashes);
+    *pages = (struct fleet_pages){.page_tokens = page_tokens};
+    const uint32_t count = page_tokens > 0 ? (uint32_t)prompt->count / page_tokens : 0;
+    if (count == 0)
+        return;
+    pages->hashes = malloc(count * sizeof *pages->hashes);
+    CHECK(pages->hashes != NULL);
+    pages->count = prefix_hashes(prompt->ids, (uint32_t)prompt->count, page_tokens,
+                                 session->parsed.cache_salt, pages->hashes);
+}
+
+/* Charges both nodes; they will hold the prompt's pages, so those that begin like it go there. */
+static void book(struct session *session, const struct fleet_choice *choice,
+                 const struct placement *placement)
+{
+    struct fleet *fleet = session->router->fleet;
+    fleet_charge(fleet, choice->prefill, placement->prefill_charge);
+    fleet_charge(fleet, choice->decode, placement->decode_charge);
+    session->prefill_pages = choice->prefill_pages;
+    session->decode_pages = choice->decode_pages;
+    fleet_expect(fleet, choice->prefill, &session->pages, choice->prefill_pages);
+    fleet_expect(fleet, choice->decode, &session->pages, choice->decode_pages);
+    metrics_add(session->router->metrics, METRIC_PLACED_CACHED_TOKENS, placement->cached_tokens);
+}
+
+void session_choose(struct session *session, struct session_next *next)
+{
+    struct router *router = session->router;
+    const bool from_queue = session->queued;
+    if (!from_queue && (!TAILQ_EMPTY(&router->queue) || router->probe)) {
+        session_enqueue(session);
+        session_next_event(next, EVENT_WAIT);
+        return;
+    }
+    const struct request *request = &session->request;
+    /* No worker was there when the text was read, or of another kind. */
+    if (session->pages.page_tokens != fleet_page_tokens(router->fleet))
+        session_hash_pages(session, fleet_page_tokens(router->fleet));
+    const struct fleet_request wanted = {.prompt_tokens = request->prompt_tokens,
+                                         .max_tokens = request->max_tokens,
+                                         .local_tokens = router->options.local_prefill_tokens,
+                                         .pages = session->pages,
+                                         .stay_decode = request->kept_decode,
+                                         .barred = request->barred,
+                                         .barred_count = request->barred_count};
+    struct fleet_choice choice;
+    next->placement = fleet_place(router->fleet, &wanted, &choice);
+    const enum placement_reason reason = next->placement.reason;
+    count_placement(router, reason);
+    if (reason == PLACEMENT_FULL) {
+        if (!from_queue)
+            session_enqueue(session);
+        session_next_event(next, EVENT_WAIT);
+        return;
+    }
+    session_dequeue(session);
+    if (reason == PLACEMENT_NO_DECODE) {
+        session_next_failure(next, 0, 503, "no_workers",
+                             "No decode node is connected; try again later.");
+    } else if (reason == PLACEMENT_TOO_LONG) {
+        session_next_failure(next, 0, 400, "context_length_exceeded",
+                             "The prompt and its answer are longer than any decode node that is "
+                             "connected can hold.");
+    } else if (request->barred_count > 0 && choice.prefill == 0) {
+        /* What may have killed prefill nodes is not let near those that write answers. */
+        session_next_failure(next, 0, request->failure.http_status, request->failure.code,
+                             request->failure.text);
+    } else {
+        if (from_queue)
+            router->probe = session;
+        if (choice.decode != 0)
+            next->placement.decode_charge += charge_of_others(session);
+        book(session, &choice, &next->placement);
+        next->set = true;
+        next->event = (struct request_event){.kind = EVENT_PLACED,
+                                             .placement = &next->placement,
+                                             .prefill = choice.prefill,
+                                             .decode = choice.decode};
+    }
+}
+
+void session_release(struct session *session, worker_handle worker, enum worker_role role)
+{
+    struct fleet *fleet = session->router->fleet;
+    const struct request *request = &session->request;
+    const bool prefill = role == WORKER_PREFILL;
+    fleet_release(fleet, worker,
+                  prefill ? request->placement.prefill_charge : request->placement.decode_charge);
+    /* Without a first token nothing was computed, and nothing is cached of it. */
+    if (request->times.first_ns == 0)
+        fleet_expect_not(fleet, worker, &session->pages,
+                         prefill ? session->prefill_pages : session->decode_pages);
+}
