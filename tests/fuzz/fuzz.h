@@ -1,5 +1,5 @@
-/* A fuzz target is one function, as libFuzzer wants it. Built with clang and
- * -DBATON_LIBFUZZER=ON it runs under libFuzzer, else under the driver of fuzz_driver.c. */
+/* A fuzz target is one function, as libFuzzer wants it. Built with the preset libfuzzer it runs
+ * under libFuzzer, else under the driver of fuzz_driver.c. */
 #ifndef BATON_TESTS_FUZZ_FUZZ_H
 #define BATON_TESTS_FUZZ_FUZZ_H
 

@@ -1,18 +1,17 @@
 /* Runs a fuzz target without libFuzzer: first every file of its corpus as it is, then changed
- * copies of them until time or count is over.
+ * copies of them until time or count is over. In the long form of the tests (BATON_TEST_LONG=1) it
+ * is the count alone that ends it.
  *
  *   fuzz_TARGET CORPUS [SECONDS [COUNT [SEED]]]
  *
- * An input that crashes, or takes more than its CPU time, ends the process; what it was then lies
- * in fuzz_TARGET.crash in the working directory. Without a sanitizer the memory of the process is
- * bounded too, so that an allocation which an input should not bring about fails. */
+ * An input that crashes, takes more than its CPU time or allocates more than some times its size
+ * ends the process; what it was then lies in fuzz_TARGET.crash in the working directory. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -21,18 +20,33 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_memory.h"
 
 enum {
     SEEDS_MAX = 256,
     INPUT_BYTES_MAX = 1 << 16,
     CHANGES_MAX = 6,
-    MEMORY_BYTES_MAX = 1 << 30,
-    LONG_TIMES = 12, /* BATON_TEST_LONG=1: so many times the seconds */
+    STACK_BYTES = 1 << 16,      /* of the handler, when the other one is used up */
+    MEMORY_TIMES = 64,          /* what an input may allocate: so many times its size … */
+    MEMORY_BYTES_MAX = 4 << 20, /* … and that */
     EXIT_WRONG_USAGE = 2,
 };
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { SANITIZED = 1, CPU_SECONDS_MAX = 10 };
+
+/* A report ends in abort(), whose handler is ours; the sanitizer keeps the other signals. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "abort_on_error=1:allocator_may_return_null=1:allow_user_segv_handler=0:"
+           "handle_sigbus=1:handle_sigfpe=1";
+}
+const char *__ubsan_default_options(void);
+const char *__ubsan_default_options(void)
+{
+    return "abort_on_error=1:print_stacktrace=1";
+}
 #else
 enum { SANITIZED = 0, CPU_SECONDS_MAX = 1 };
 #endif
@@ -46,6 +60,7 @@ struct seeds {
 static const uint8_t *current;
 static size_t current_bytes;
 static char crash_path[64];
+static size_t most_bytes; /* that any input had allocated */
 
 static void on_end(int number)
 {
@@ -58,16 +73,23 @@ static void on_end(int number)
     raise(number == SIGVTALRM ? SIGKILL : number);
 }
 
+static void handle(int number)
+{
+    const struct sigaction action = {.sa_handler = on_end, .sa_flags = SA_ONSTACK};
+    CHECK(sigaction(number, &action, NULL) == 0);
+}
+
 static void limits_set(const char *program)
 {
     const char *slash = strrchr(program, '/');
     snprintf(crash_path, sizeof crash_path, "%.40s.crash", slash != NULL ? slash + 1 : program);
-    signal(SIGVTALRM, on_end);
-    signal(SIGABRT, on_end);
-    signal(SIGSEGV, on_end);
-    signal(SIGFPE, on_end);
-    const struct rlimit memory = {MEMORY_BYTES_MAX, MEMORY_BYTES_MAX};
-    CHECK(SANITIZED || setrlimit(RLIMIT_AS, &memory) == 0);
+    static char stack[STACK_BYTES];
+    const stack_t other = {.ss_sp = stack, .ss_size = sizeof stack};
+    CHECK(SANITIZED || sigaltstack(&other, NULL) == 0);
+    handle(SIGVTALRM);
+    handle(SIGABRT);
+    for (size_t i = 0; i < 4 && !SANITIZED; i++)
+        handle((const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL}[i]);
 }
 
 static void run(const uint8_t *data, size_t bytes)
@@ -76,7 +98,11 @@ static void run(const uint8_t *data, size_t bytes)
     current = data;
     current_bytes = bytes;
     CHECK(setitimer(ITIMER_VIRTUAL, &limit, NULL) == 0);
+    fuzz_memory_limit(MEMORY_TIMES * bytes + MEMORY_BYTES_MAX);
     CHECK(LLVMFuzzerTestOneInput(data, bytes) == 0);
+    if (fuzz_memory_most() > most_bytes)
+        most_bytes = fuzz_memory_most();
+    fuzz_memory_limit(SIZE_MAX);
 }
 
 static void seed_read(struct seeds *seeds, const char *folder, const char *name)
@@ -190,8 +216,8 @@ int main(int argc, char **argv)
         return EXIT_WRONG_USAGE;
     }
     const char *wanted = getenv("BATON_TEST_LONG");
-    const uint64_t times = wanted != NULL && strcmp(wanted, "1") == 0 ? LONG_TIMES : 1;
-    const uint64_t seconds = (argc > 2 ? strtoull(argv[2], NULL, 10) : 10) * times;
+    const bool by_count = argc > 3 && wanted != NULL && strcmp(wanted, "1") == 0;
+    const uint64_t seconds = argc > 2 ? strtoull(argv[2], NULL, 10) : 10;
     const uint64_t most = argc > 3 ? strtoull(argv[3], NULL, 10) : UINT64_MAX;
     struct random random;
     random_init(&random, argc > 4 ? strtoull(argv[4], NULL, 10) : 1);
@@ -201,7 +227,7 @@ int main(int argc, char **argv)
     const uint64_t end_ns = clock_now_ns(clock_monotonic()) + seconds * NS_PER_S;
     uint64_t count = 0;
     struct buffer input = {0};
-    while (count < most && clock_now_ns(clock_monotonic()) < end_ns) {
+    while (count < most && (by_count || clock_now_ns(clock_monotonic()) < end_ns)) {
         const struct buffer *seed = &seeds.items[random_below(&random, seeds.count)];
         buffer_clear(&input);
         buffer_add(&input, seed->data, seed->size);
@@ -210,8 +236,8 @@ int main(int argc, char **argv)
         run((const uint8_t *)input.data, input.size);
         count++;
     }
-    printf("%zu inputs of the corpus and %llu changed ones\n", seeds.count,
-           (unsigned long long)count);
+    printf("%zu inputs of the corpus and %llu changed ones, of which one allocated %zu bytes\n",
+           seeds.count, (unsigned long long)count, most_bytes);
     buffer_free(&input);
     for (size_t i = 0; i < seeds.count; i++)
         buffer_free(&seeds.items[i]);

@@ -1,15 +1,12 @@
 /* Any bytes as a GGUF file: opened or refused with a sentence; of what opened every value and every
  * byte of the tensors is read, and it is asked what model it is. */
-#include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "base/check.h"
-#include "base/log.h"
+#include "base/hash.h"
 #include "model/format/gguf.h"
 #include "model/format/model_file.h"
 #include "model/model.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_files.h"
 
 /* No NUL in a word: what is binary comes with the corpus. */
 const char *const fuzz_words[] = {
@@ -30,17 +27,6 @@ const char *const fuzz_words[] = {
     NULL,
 };
 
-static char path[64];
-static int memory = -1; /* what the path names: a file that never meets a disk */
-
-static void path_make(void)
-{
-    memory = memfd_create("fuzz", MFD_CLOEXEC);
-    CHECK(memory >= 0);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
-    log_init("fuzz", LOG_LEVEL_ERROR);
-}
-
 static void use(const struct gguf *file)
 {
     uint64_t sum = 0;
@@ -58,9 +44,7 @@ static void use(const struct gguf *file)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    if (memory < 0)
-        path_make();
-    CHECK(ftruncate(memory, 0) == 0 && pwrite(memory, data, bytes, 0) == (ssize_t)bytes);
+    const char *path = fuzz_file_fill(0, data, bytes);
     struct gguf *file = NULL;
     struct model_outline outline;
     struct error error = {0};

@@ -1,15 +1,10 @@
 /* Any bytes as a folder's config.json, beside the weights of a small llama: described or refused
  * with a sentence. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "base/bytes.h"
 #include "base/check.h"
-#include "base/log.h"
 #include "model/model.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_files.h"
 
 const char *const fuzz_words[] = {
     "\"rope_scaling\":{",
@@ -38,16 +33,6 @@ const char *const fuzz_words[] = {
 };
 
 enum { EMBEDDING = 32, FEED_FORWARD = 64, VOCAB = 16 };
-
-static char folder[64], config_path[96], weights_path[96];
-static int memory = -1; /* what config.json is a link to: a file that never meets a disk */
-
-static void folder_remove(void)
-{
-    unlink(config_path);
-    unlink(weights_path);
-    rmdir(folder);
-}
 
 static void tensor_add(struct buffer *header, size_t *offset, const char *name, int rows,
                        int columns)
@@ -79,39 +64,26 @@ static void weights_write(void)
     tensor_add(&header, &bytes, "model.layers.0.mlp.up_proj.weight", FEED_FORWARD, EMBEDDING);
     tensor_add(&header, &bytes, "model.layers.0.mlp.down_proj.weight", EMBEDDING, FEED_FORWARD);
     buffer_add_char(&header, '}');
-    FILE *out = fopen(weights_path, "wb");
+    struct buffer file = {0};
     const uint64_t length = header.size;
-    CHECK(out != NULL && fwrite(&length, 1, sizeof length, out) == sizeof length);
-    CHECK(fwrite(header.data, 1, header.size, out) == header.size);
+    buffer_add(&file, &length, sizeof length);
+    buffer_add(&file, header.data, header.size);
     for (size_t i = 0; i < bytes; i++)
-        CHECK(fputc(0, out) == 0);
-    CHECK(fclose(out) == 0);
+        buffer_add_char(&file, 0);
+    fuzz_file_fill(1, (const uint8_t *)file.data, file.size);
+    buffer_free(&file);
     buffer_free(&header);
-}
-
-static void folder_make(void)
-{
-    const char *temporary = getenv("TMPDIR");
-    CHECK(snprintf(folder, sizeof folder, "%s/baton-fuzz-XXXXXX",
-                   temporary != NULL ? temporary : "/tmp") < (int)sizeof folder);
-    CHECK(mkdtemp(folder) != NULL);
-    snprintf(config_path, sizeof config_path, "%s/config.json", folder);
-    snprintf(weights_path, sizeof weights_path, "%s/model.safetensors", folder);
-    atexit(folder_remove);
-    char target[64];
-    memory = memfd_create("fuzz", MFD_CLOEXEC);
-    CHECK(memory >= 0);
-    snprintf(target, sizeof target, "/proc/self/fd/%d", memory);
-    CHECK(symlink(target, config_path) == 0);
-    log_init("fuzz", LOG_LEVEL_ERROR);
-    weights_write();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    if (folder[0] == '\0')
-        folder_make();
-    CHECK(ftruncate(memory, 0) == 0 && pwrite(memory, data, bytes, 0) == (ssize_t)bytes);
+    static const char *const names[] = {"config.json", "model.safetensors"};
+    static const char *folder;
+    if (folder == NULL) {
+        folder = fuzz_folder(names, ARRAY_COUNT(names));
+        weights_write();
+    }
+    fuzz_file_fill(0, data, bytes);
     struct model_outline outline;
     struct error error = {0};
     if (model_outline_read(folder, &outline, &error) != STATUS_OK)

@@ -1,12 +1,9 @@
 /* Any bytes as a safetensors file: opened or refused with a sentence; of what opened every byte of
  * the tensors is read. */
-#include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "base/check.h"
 #include "model/format/safetensors.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_files.h"
 
 const char *const fuzz_words[] = {
     "\"dtype\":\"F32\"",
@@ -30,24 +27,11 @@ const char *const fuzz_words[] = {
     NULL,
 };
 
-static char path[64];
-static int memory = -1; /* what the path names: a file that never meets a disk */
-
-static void path_make(void)
-{
-    memory = memfd_create("fuzz", MFD_CLOEXEC);
-    CHECK(memory >= 0);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    if (memory < 0)
-        path_make();
-    CHECK(ftruncate(memory, 0) == 0 && pwrite(memory, data, bytes, 0) == (ssize_t)bytes);
     struct safetensors *file = NULL;
     struct error error = {0};
-    if (safetensors_open(path, &file, &error) != STATUS_OK) {
+    if (safetensors_open(fuzz_file_fill(0, data, bytes), &file, &error) != STATUS_OK) {
         CHECK(error.text[0] != '\0');
         return 0;
     }

@@ -1,14 +1,9 @@
 /* Any bytes as a folder's tokenizer.json: opened or refused with a sentence, and what opened is
  * used. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/check.h"
-#include "base/log.h"
 #include "model/text/text.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/fuzz_files.h"
 
 const char *const fuzz_words[] = {
     "\"type\":\"Sequence\"",
@@ -41,26 +36,6 @@ const char *const fuzz_words[] = {
 
 enum { IDS_MAX = 4096 };
 
-static char folder[64];
-static char path[96];
-
-static void folder_remove(void)
-{
-    unlink(path);
-    rmdir(folder);
-}
-
-static void folder_make(void)
-{
-    const char *temporary = getenv("TMPDIR");
-    CHECK(snprintf(folder, sizeof folder, "%s/baton-fuzz-XXXXXX",
-                   temporary != NULL ? temporary : "/tmp") < (int)sizeof folder);
-    CHECK(mkdtemp(folder) != NULL);
-    CHECK(snprintf(path, sizeof path, "%s/tokenizer.json", folder) < (int)sizeof path);
-    atexit(folder_remove);
-    log_init("fuzz", LOG_LEVEL_ERROR);
-}
-
 static void use(const struct text *text)
 {
     static const char sample[] = "a ab\xc3\xa9 <s> 123 x\xff\n\n  hello";
@@ -77,10 +52,9 @@ static void use(const struct text *text)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    if (folder[0] == '\0')
-        folder_make();
-    FILE *file = fopen(path, "wb");
-    CHECK(file != NULL && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
+    static const char *const name = "tokenizer.json";
+    const char *folder = fuzz_folder(&name, 1);
+    fuzz_file_fill(0, data, bytes);
     struct text *text = NULL;
     struct error error = {0};
     if (text_open(folder, &text, &error) != STATUS_OK) {
