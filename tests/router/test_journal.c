@@ -370,3 +370,23 @@ Test(journal, a_reader_finds_while_the_writer_writes)
     buffer_free(&out);
     journal_close(journal);
 }
+
+/* However its states fall into batches, a request has one row: the last state, the first time. */
+Test(journal, a_request_that_comes_whole_has_its_last_state_and_all_steps)
+{
+    const struct journal_options options = options_of();
+    open_journal(&options);
+    settle();
+    for (uint64_t id = 1; id <= 300; id++) {
+        put(id, "tokenising");
+        put(id, "queued");
+        put(id, "ended");
+    }
+    settle();
+    expect_value("SELECT count(*) FROM requests WHERE state='ended' AND outcome='stop'", "300");
+    expect_value("SELECT count(*) FROM request_states", "900");
+    expect_value("SELECT count(*) FROM requests WHERE accepted_ms <>"
+                 " (SELECT min(at_ms) FROM request_states WHERE request=id)",
+                 "0");
+    journal_close(journal);
+}
