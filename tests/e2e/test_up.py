@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from processes import BATON, alive, clean_environment, run, wait_for
+from processes import BATON, DEADLINE_S, alive, clean_environment, run, wait_for
 
 HERE = pathlib.Path(__file__).resolve().parent
 DAEMONS = ("baton-router", "baton-prefill", "baton-decode")
@@ -63,7 +63,7 @@ class Up:
         return wait_for(ready, f"{count} ready daemons")
 
     def wait_end(self):
-        output, _ = self.process.communicate(timeout=60)
+        output, _ = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, output
 
     def stop(self):

@@ -62,7 +62,7 @@ class NetworkCases:
 
     def cut(self, directions):
         apart = self.start()
-        self.assertTrue(apart.ask(prompts(1)[0]))
+        wait_for(lambda: apart.ask(prompts(1)[0]), "an answer")
         apart.link.limit("2mbit")  # so that they are on their way when it is cut
         threads, ends = self.asked_meanwhile(apart, 3)
         carried = apart.link.carried["out"]

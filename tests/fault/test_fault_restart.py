@@ -5,7 +5,7 @@ import threading
 import unittest
 
 from apart import Apart
-from fault_cluster import LONG, prompts, wait_for
+from fault_cluster import LONG, PATIENT, prompts, wait_for
 from processes import BIN
 
 ROUNDS = 6 if LONG else 2
@@ -45,7 +45,7 @@ class Restarts(unittest.TestCase):
                 apart = Apart(mover, options={
                     "prefill": ["--enable-fault-injection", "--fault", "data-send:2+:delay"]})
                 self.addCleanup(apart.close)
-                self.assertTrue(apart.ask(prompts(1)[0]))
+                wait_for(lambda apart=apart: apart.ask(prompts(1)[0]), "an answer")
                 for _ in range(ROUNDS):
                     before = self.fired(apart, "prefill")
                     asked = Asked(apart, prompts(4))
@@ -72,10 +72,9 @@ class Waits(unittest.TestCase):
         Prompts are asked for until there was one of each."""
         count = 4
         apart = Apart(movers()[0], options={
-            "router": ["--request-timeout-ms", "60s"],
             "prefill": ["--context", "512", "--kv-memory", "384K", "--chunk-tokens", "256",
                         "--no-prefix-cache", "--enable-fault-injection", "--fault",
-                        "engine-step:1+:delay,done:1+:delay"]})
+                        "engine-step:1+:delay,done:1+:delay"]}, times=PATIENT)
         self.addCleanup(apart.close)
         kinds = ("handoffs", "prompts")
 

@@ -15,7 +15,7 @@
 #include "router/journal_read.h"
 #include "tests/router/scratch_folder.h"
 
-enum { SETTLE_MS = 20000 };
+enum { SETTLE_MS = 100000 };
 
 static const char *folder;
 static char file[300];
@@ -66,7 +66,7 @@ static void settle(void)
 /* New records until one is taken: the writer tries again after its pause. */
 static void put_until_healthy(uint64_t id)
 {
-    const uint64_t end_ns = clock_now_ns(clock_monotonic()) + 20 * (uint64_t)NS_PER_S;
+    const uint64_t end_ns = clock_now_ns(clock_monotonic()) + 100 * (uint64_t)NS_PER_S;
     while (!journal_stats(journal).healthy && clock_now_ns(clock_monotonic()) < end_ns) {
         put(id++, "queued");
         settle();

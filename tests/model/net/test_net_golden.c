@@ -170,13 +170,13 @@ static bool long_tests(void)
     return getenv("BATON_TEST_LONG") != NULL;
 }
 
-Test(net_golden, reference_path_has_the_reference_logits, .timeout = 280)
+Test(net_golden, reference_path_has_the_reference_logits, .timeout = 580)
 {
     compare(&smollm2, (struct model_options){.isa = "ref", .kv_dtype = KV_F32}, true);
 }
 
 /* The best instruction set in every run, all of them in the long form. */
-Test(net_golden, fast_paths_keep_the_likeliest_token, .timeout = 280)
+Test(net_golden, fast_paths_keep_the_likeliest_token, .timeout = 580)
 {
     for (enum kernel_isa isa = KERNEL_ISA_ref; isa < KERNEL_ISA_COUNT; isa++) {
         if (!kernel_isa_available(isa) || (isa != kernel_isa_best() && !long_tests()))
@@ -189,27 +189,27 @@ Test(net_golden, fast_paths_keep_the_likeliest_token, .timeout = 280)
     }
 }
 
-Test(net_golden, int8_pages_keep_the_likeliest_token, .timeout = 280)
+Test(net_golden, int8_pages_keep_the_likeliest_token, .timeout = 580)
 {
     compare(&smollm2, (struct model_options){.activations = ACTIVATION_NATIVE, .kv_dtype = KV_I8},
             false);
 }
 
 /* The best path in float32 is the reference path, faster. */
-Test(net_golden, fast_float_path_has_the_reference_logits, .timeout = 280)
+Test(net_golden, fast_float_path_has_the_reference_logits, .timeout = 580)
 {
     compare(&smollm2, (struct model_options){.activations = ACTIVATION_F32, .kv_dtype = KV_F32},
             true);
 }
 
 /* Windows, norms after attention and feed-forward, heads of 256, Q4_K and Q6_K. */
-Test(net_golden, gemma_has_the_reference_logits, .timeout = 280)
+Test(net_golden, gemma_has_the_reference_logits, .timeout = 580)
 {
     compare(&gemma3, (struct model_options){.activations = ACTIVATION_F32, .kv_dtype = KV_F32},
             true);
 }
 
-Test(net_golden, gemma_keeps_the_likeliest_token, .timeout = 280)
+Test(net_golden, gemma_keeps_the_likeliest_token, .timeout = 580)
 {
     compare(&gemma3, (struct model_options){.activations = ACTIVATION_NATIVE, .kv_dtype = KV_BF16},
             false);
