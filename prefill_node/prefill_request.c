@@ -303,6 +303,15 @@ static void answer(struct prefill_node *node, struct prefill_request *request)
     handoff_send_first(request->control.out, steps, going);
 }
 
+/* No token is out: the router hears why from here alone, and from nobody else whose fault it is.
+ * The decode node has nothing to add, so to it the hand-off is cancelled. */
+static void give_up(struct prefill_node *node, struct prefill_request *request, enum status status,
+                    const char *text)
+{
+    worker_send_failed(node->worker, key_of(node, request), status, text);
+    leave(node, request, STATUS_CANCELED, text);
+}
+
 static void on_last_word(struct prefill_node *node, struct prefill_request *request,
                          const struct prefill_event *event)
 {
@@ -312,7 +321,7 @@ static void on_last_word(struct prefill_node *node, struct prefill_request *requ
     else if (event->kind == EVENT_FIRST)
         answer(node, request);
     else
-        prefill_request_drop(node, event->place, event->failed.status, event->failed.text, true);
+        give_up(node, request, event->failed.status, event->failed.text);
 }
 
 static bool handoffs_hold_pages(const struct prefill_node *node)

@@ -105,7 +105,7 @@ class Cases(unittest.TestCase):
             wait_for(lambda i=i: len(cluster.fired("prefill-0", "data-send")) > 2 * i,
                      "data on its way")
             connection.close()
-            self.assertTrue(cluster.ask(prompts(8)[4 + i], False))
+            wait_for(lambda i=i: cluster.ask(prompts(8)[4 + i], False), "an answer")
         cluster.assert_serves(NAMES)
 
     def stream_begun(self, cluster, prompt):

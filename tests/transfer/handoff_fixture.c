@@ -11,7 +11,7 @@
 const struct handoff_limits fix_limits = {
     .handoffs_max = FIX_JOBS_MAX,
     .pages_max = FIX_PAGES_MAX,
-    .hello_ms = 1000,
+    .hello_ms = 20000,
     .progress_ms = 300,
     .ping_ms = 50,
     .quarantine_ms = 100,
@@ -172,7 +172,7 @@ void fix_init(struct pair_fix *fix, const struct mover_ops *ops, uint32_t layers
     memset(fix, 0, sizeof *fix);
     fix->ops = ops;
     fix->limits = fix_limits;
-    fix->connect_ms = 1000;
+    fix->connect_ms = 20000;
     random_init(&fix->random, 42);
     self_init(&fix->decode_self, "decode-0", 0xd0);
     self_init(&fix->prefill_self, "prefill-0", 0xb0);

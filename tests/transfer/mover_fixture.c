@@ -103,7 +103,7 @@ void mover_end_create(struct mover_end *end, struct loop *loop, const struct mov
     end->memory = calloc(1, ENDS_MEMORY_BYTES);
     const struct mover_options options = {
         .listen = listen,
-        .connect_ms = 3000,
+        .connect_ms = 20000,
         .sends_max = ENDS_SENDS_MAX,
         .message_bytes_max = 100000,
         .data_bytes_max = 4 << 20,

@@ -133,7 +133,7 @@ void stranger_create(struct stranger *stranger, struct pair_fix *fix, const char
     static const struct mover_events events = {on_accepted, on_closed,    on_message,
                                                on_data,     on_data_done, on_sent};
     const struct mover_options options = {.listen = listen,
-                                          .connect_ms = 1000,
+                                          .connect_ms = 20000,
                                           .sends_max = 32,
                                           .message_bytes_max = 60000,
                                           .data_bytes_max = 2 << 20,

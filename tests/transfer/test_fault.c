@@ -123,6 +123,7 @@ EVERY_MOVER(a_hand_off_lands_whole_or_not_at_all)
         static struct pair_fix fix;
         arm(specs[i]);
         fix_init(&fix, mover_with_faults(ops), 4, 65536);
+        fix.limits.hello_ms = 1000; /* a greeting that is lost is waited for */
         fix_start(&fix);
         struct fix_job *job = fix_run(&fix, 9);
         TURN_UNTIL(fix.loop, job->ended);

@@ -337,6 +337,7 @@ EVERY_MOVER(nothing_counts_before_the_greeting)
     struct pair_fix fix;
     struct stranger stranger;
     fix_init(&fix, ops, LAYERS, STRIP_BYTES);
+    fix.limits.hello_ms = 1000; /* case 3 waits for it */
     fix_start_decode(&fix);
     struct fix_job *job = fix_reserve(&fix, 5, 5000);
     const struct msg_offer offer = offer_of(job);

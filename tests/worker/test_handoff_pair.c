@@ -450,6 +450,29 @@ Test(handoff_pair, a_prefill_node_that_breaks_the_protocol_is_not_the_clients_fa
     close_all();
 }
 
+/* Two words about one end would race to the router, and the later one knows less of the cause. In
+ * the first chunk of each prompt its pages are granted, the second one fails. */
+Test(handoff_pair, what_cannot_be_computed_is_told_by_the_prefill_node_alone)
+{
+    enum { ROUNDS = 4 };
+    open_with((const char *[]){"--chunk-tokens", "64", "--enable-fault-injection", "--fault",
+                               "engine-step:1:delay,engine-step:2:refuse,engine-step:3:delay,"
+                               "engine-step:4:refuse,engine-step:5:delay,engine-step:6:refuse,"
+                               "engine-step:7:delay,engine-step:8:refuse",
+                               NULL},
+              NULL);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct ask ask = plain(100, 10);
+        ask.prompt = prompt + i;
+        struct fake_answer *answer = ask_pair(&ask);
+        fake_router_wait(&router, "failure", answer_failed, answer);
+        cr_assert_eq(answer->failed, STATUS_INTERNAL, "%s", answer->text);
+        wait_idle();
+        cr_assert_eq(answer->failures, 1, "round %d: %s", i, answer->text);
+    }
+    close_all();
+}
+
 Test(handoff_pair, nodes_of_different_models_refuse_each_other)
 {
     char other[TEST_PATH_BYTES];
