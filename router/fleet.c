@@ -58,7 +58,7 @@ static void lose(struct slot *slot, const char *text)
         return;
     }
     set_state(slot, FLEET_LOST, text);
-    slot->worker.inflight_tokens = 0;
+    backlog_init(&slot->worker.backlog, slot->fleet->rules.heartbeat_ms, slot->worker.since_ns);
     LOG_WARN("%s node %s is lost: %s", fleet_role_name(slot->worker.role), slot->worker.node, text);
     slot->fleet->events->on_down(slot->fleet->arg, &slot->worker);
 }
@@ -207,6 +207,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
     fleet_identity_copy(&hello->identity, &worker->identity);
     worker->kind = kind_of(fleet, slot);
     worker->heard_ns = loop_now_ns(fleet->loop);
+    backlog_init(&worker->backlog, fleet->rules.heartbeat_ms, worker->heard_ns);
     set_state(slot, FLEET_UP, "");
     const struct msg_welcome welcome = {
         .boot_id = {fleet->rules.boot_id, sizeof fleet->rules.boot_id},
@@ -220,6 +221,21 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
     LOG_INFO("%s node %s is up (%s, context %u, %u pages)", fleet_role_name(worker->role),
              worker->node, worker->address, worker->context_tokens, worker->pages_total);
     fleet->events->on_up(fleet->arg, worker);
+}
+
+/* What we sent is in our own books; the rest was sent by other routers. A decode node tells of all
+ * the room its answers have, which few of them will use. */
+static void take_queue(struct fleet_worker *worker, const struct msg_heartbeat *heartbeat)
+{
+    uint64_t queued = heartbeat->queued_tokens;
+    const uint64_t answers =
+        ((uint64_t)heartbeat->running + heartbeat->waiting) * PLACEMENT_ANSWER_TOKENS;
+    if (worker->role == WORKER_DECODE && queued > answers)
+        queued = answers;
+    worker->foreign_tokens =
+        queued > worker->backlog.charged ? queued - worker->backlog.charged : 0;
+    backlog_hear(&worker->backlog, heartbeat->tokens_done, worker->foreign_tokens,
+                 worker->heard_ns);
 }
 
 static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbeat)
@@ -245,10 +261,7 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
     fleet_prefix_take(&worker->prefix, &heartbeat->prefix);
     if (heartbeat->tokens_per_s > 0)
         worker->tokens_per_s = heartbeat->tokens_per_s;
-    /* What we sent is in our own books; the rest was sent by other routers. */
-    worker->foreign_tokens = heartbeat->queued_tokens > worker->inflight_tokens
-                                 ? heartbeat->queued_tokens - worker->inflight_tokens
-                                 : 0;
+    take_queue(worker, heartbeat);
     struct error error;
     bool anew;
     if (fleet_news_take(slot, &heartbeat->prefix_news, &anew, &error) != STATUS_OK) {

@@ -10,6 +10,7 @@
 
 #include "base/loop.h"
 #include "model/text/text.h"
+#include "router/backlog.h"
 #include "router/fleet_decode.h"
 #include "router/fleet_handoff.h"
 #include "router/fleet_prefix.h"
@@ -80,7 +81,8 @@ struct fleet_worker {
     struct fleet_handoff handoff;
     struct fleet_decode decode;
     struct fleet_prefix prefix;
-    uint64_t foreign_tokens, inflight_tokens, tokens_done;
+    uint64_t foreign_tokens, tokens_done;
+    struct backlog backlog;  /* of what this router sent */
     uint32_t sent_requests;  /* since its last heartbeat, */
     uint64_t sent_tokens;    /* and what they were charged */
     double step_ms;          /* of a decode node's steps in the last heartbeats that told of any */
@@ -156,6 +158,10 @@ void fleet_expect(struct fleet *fleet, worker_handle handle, const struct fleet_
                   uint32_t from);
 void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,
                       uint32_t from);
+/* How long the workers have with what they were sent and so much more, in milliseconds. */
+double fleet_drain_ms(const struct fleet *fleet, uint64_t prompt_tokens, uint64_t answer_tokens);
+/* Tokens a second that the prefill nodes read together. */
+double fleet_prefill_tokens_per_s(const struct fleet *fleet);
 /* Size of a page of the workers that are up, of the first one where they differ; 0 for none. */
 uint32_t fleet_page_tokens(const struct fleet *fleet);
 /* The longest sequence a request may have now: of the decode nodes that are up, no more than the

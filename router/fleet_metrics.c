@@ -19,7 +19,7 @@ static double waiting_of(const struct fleet_worker *worker)
 
 static double charged_of(const struct fleet_worker *worker)
 {
-    return (double)worker->inflight_tokens;
+    return (double)worker->backlog.charged;
 }
 
 static double speed_of(const struct fleet_worker *worker)

@@ -1,6 +1,6 @@
 /* What workers carry, and who is to carry more: the fleet as placement sees it. */
-#include "base/check.h"
 #include "base/clock.h"
+#include "router/admission.h"
 #include "router/fleet_internal.h"
 
 void fleet_charge(struct fleet *fleet, worker_handle handle, uint64_t tokens)
@@ -8,7 +8,7 @@ void fleet_charge(struct fleet *fleet, worker_handle handle, uint64_t tokens)
     struct slot *slot = fleet_slot(fleet, handle);
     if (!slot)
         return;
-    slot->worker.inflight_tokens += tokens;
+    backlog_charge(&slot->worker.backlog, tokens, loop_now_ns(fleet->loop));
     slot->worker.sent_tokens += tokens;
     slot->worker.sent_requests++;
 }
@@ -25,8 +25,8 @@ void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens)
     struct slot *slot = fleet_slot(fleet, handle);
     if (!slot)
         return;
-    CHECK(slot->worker.inflight_tokens >= tokens);
-    slot->worker.inflight_tokens -= tokens;
+    backlog_release(&slot->worker.backlog, tokens, slot->worker.tokens_per_s,
+                    loop_now_ns(fleet->loop));
     slot->worker.full = false;
 }
 
@@ -49,7 +49,7 @@ static struct placement_worker snapshot_of(const struct fleet_worker *worker, ui
         .page_tokens = page_tokens,
         .pages_total = worker->pages_total,
         .foreign_tokens = worker->foreign_tokens,
-        .inflight_tokens = worker->inflight_tokens,
+        .inflight_tokens = backlog_left(&worker->backlog, worker->tokens_per_s, now_ns),
         .tokens_per_s = worker->tokens_per_s,
         .pages_used = used_pages < UINT32_MAX ? (uint32_t)used_pages : UINT32_MAX,
         .running = worker->running + worker->sent_requests,
@@ -80,6 +80,21 @@ static struct placement_view view_of(const struct slot *slot, const struct fleet
     return view;
 }
 
+/* Those that are up. slots_out, workers_out: [PLACEMENT_WORKERS_MAX]; returns how many. */
+static uint32_t snapshot(const struct fleet *fleet, const struct slot **slots_out,
+                         struct placement_worker *workers_out)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct slot *slot = &fleet->slots[i];
+        if (slot->worker.state != FLEET_UP)
+            continue;
+        slots_out[count] = slot;
+        workers_out[count++] = snapshot_of(&slot->worker, loop_now_ns(fleet->loop));
+    }
+    return count;
+}
+
 struct placement fleet_place(struct fleet *fleet, const struct fleet_request *request,
                              struct fleet_choice *choice_out)
 {
@@ -87,25 +102,19 @@ struct placement fleet_place(struct fleet *fleet, const struct fleet_request *re
     struct placement_view views[PLACEMENT_WORKERS_MAX];
     const struct slot *slots[PLACEMENT_WORKERS_MAX];
     uint32_t pages_held[PREFIX_HOLDERS_MAX] = {0};
-    uint32_t count = 0;
     if (fleet->prefixes != NULL)
         prefix_index_match(fleet->prefixes, request->pages.hashes, request->pages.count,
                            pages_held);
-    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
-        const struct slot *slot = &fleet->slots[i];
-        if (slot->worker.state != FLEET_UP)
-            continue;
-        slots[count] = slot;
-        views[count] = view_of(slot, request, pages_held);
-        workers[count++] = snapshot_of(&slot->worker, loop_now_ns(fleet->loop));
-    }
-    const struct placement_snapshot snapshot = {
+    const uint32_t count = snapshot(fleet, slots, workers);
+    for (uint32_t i = 0; i < count; i++)
+        views[i] = view_of(slots[i], request, pages_held);
+    const struct placement_snapshot shot = {
         .workers = workers, .count = count, .turn = fleet->turn++};
     const struct placement_request wanted = {.prompt_tokens = request->prompt_tokens,
                                              .max_tokens = request->max_tokens,
                                              .local_tokens = request->local_tokens,
                                              .views = views};
-    const struct placement placement = placement_choose(&fleet->rules.policy, &snapshot, &wanted);
+    const struct placement placement = placement_choose(&fleet->rules.policy, &shot, &wanted);
     *choice_out = (struct fleet_choice){0};
     if (placement.prefill >= 0) {
         choice_out->prefill = slots[placement.prefill]->worker.handle;
@@ -142,6 +151,26 @@ void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fl
     const uint32_t holder = holder_of(fleet, handle, pages);
     for (uint32_t i = from; holder != PREFIX_NO_HOLDER && i < pages->count; i++)
         prefix_index_remove(fleet->prefixes, holder, pages->hashes[i]);
+}
+
+double fleet_drain_ms(const struct fleet *fleet, uint64_t prompt_tokens, uint64_t answer_tokens)
+{
+    struct placement_worker workers[PLACEMENT_WORKERS_MAX];
+    const struct slot *slots[PLACEMENT_WORKERS_MAX];
+    const struct placement_snapshot shot = {.workers = workers,
+                                            .count = snapshot(fleet, slots, workers)};
+    return admission_drain_ms(&shot, prompt_tokens, answer_tokens);
+}
+
+double fleet_prefill_tokens_per_s(const struct fleet *fleet)
+{
+    double speed = 0;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *worker = &fleet->slots[i].worker;
+        if (worker->state == FLEET_UP && worker->role == WORKER_PREFILL)
+            speed += worker->tokens_per_s;
+    }
+    return speed;
 }
 
 uint32_t fleet_page_tokens(const struct fleet *fleet)

@@ -18,6 +18,7 @@ void request_failure_set(struct request_failure *failure, int http_status, const
     failure->http_status = http_status;
     failure->code = code;
     failure->again = false;
+    failure->retry_s = 0;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(failure->text, sizeof failure->text, format, arguments);
@@ -31,6 +32,13 @@ void request_init(struct request *request, uint64_t id, const struct request_lim
     request->placement.prefill = request->placement.decode = -1;
     request->times.accepted_ns = now_ns;
     request->total_deadline_ns = now_ns + (uint64_t)limits->total_ms * NS_PER_MS;
+}
+
+void request_limit(struct request *request, uint32_t total_ms)
+{
+    const uint64_t deadline_ns = request->times.accepted_ns + (uint64_t)total_ms * NS_PER_MS;
+    if (deadline_ns < request->total_deadline_ns)
+        request->total_deadline_ns = deadline_ns;
 }
 
 void request_free(struct request *request)
@@ -484,6 +492,8 @@ static void on_deadline(struct request *request, const struct request_event *eve
     if (now_ns < request_deadline_ns(request))
         return;
     struct request_failure failure;
+    const uint32_t total_ms =
+        (uint32_t)((request->total_deadline_ns - request->times.accepted_ns) / NS_PER_MS);
     if (request->state == REQUEST_REPORTING) {
         end(request, ACTION_FINISH, now_ns, actions);
         return;
@@ -495,7 +505,7 @@ static void on_deadline(struct request *request, const struct request_event *eve
     else
         request_failure_set(&failure, 504, "deadline_exceeded",
                             "The request was not done within its limit of %u ms (state %s).",
-                            request->limits->total_ms, request_state_name(request->state));
+                            total_ms, request_state_name(request->state));
     fail(request, &failure, now_ns, actions);
 }
 

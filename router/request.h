@@ -50,6 +50,7 @@ struct request_failure {
     int http_status;
     const char *code; /* static; of the error object */
     bool again;       /* another attempt may well succeed */
+    uint32_t retry_s; /* when the client may come again; 0: nobody knows */
     char text[ERROR_TEXT_BYTES];
 };
 void request_failure_set(struct request_failure *failure, int http_status, const char *code,
@@ -169,6 +170,8 @@ struct request {
 
 void request_init(struct request *request, uint64_t id, const struct request_limits *limits,
                   uint64_t now_ns);
+/* Less time than the limit, right after request_init; more than that changes nothing. */
+void request_limit(struct request *request, uint32_t total_ms);
 void request_free(struct request *request); /* only once ENDED, or never fed */
 /* actions_out is overwritten; DELIVER steps point into the event or the request and are valid until
  * the next call. */

@@ -19,6 +19,7 @@ enum {
     JOURNAL_READS_MAX = 16, /* waiting or at it */
     HEADER_BYTES_MAX = 64 << 10,
     FLUSH_MS = 250, /* for the last bytes to leave after draining */
+    AFFINITY_SESSIONS = 65536,
 };
 
 /* ---- messages of workers ---- */
@@ -414,6 +415,7 @@ enum status router_create(struct loop *loop, const struct text *text,
     router->instance = random_os_u64() & 0xffffff;
     random_os_bytes(router->boot_id, sizeof router->boot_id);
     router->metrics = router_metrics_create();
+    router->affinity = session_affinity_create(AFFINITY_SESSIONS);
     router->pump = loop_task_create(loop, on_pump, router);
     make_slots(router);
     const enum status status = open_doors(router, error);
@@ -441,6 +443,7 @@ void router_destroy(struct router *router)
     loop_timer_destroy(router->drain_timer);
     loop_task_destroy(router->pump);
     api_keys_destroy(router->keys);
+    session_affinity_destroy(router->affinity);
     metrics_destroy(router->metrics);
     buffer_free(&router->scratch);
     CHECK(router->session_count == 0);

@@ -22,6 +22,9 @@ struct router_options {
     uint32_t request_timeout_ms, reserve_timeout_ms, idle_timeout_ms, read_timeout_ms;
     uint32_t report_wait_ms;
     uint32_t local_prefill_tokens, slow_start_ms, prefix_index_pages;
+    uint32_t ttft_target_ms, tpot_target_ms; /* 0: none */
+    uint32_t queue_requests;                 /* limits of what waits for a place; 0: none */
+    uint64_t queue_tokens, queue_bytes;
     uint32_t heartbeat_ms, worker_timeout_ms, lease_ms, drain_ms;
     uint64_t journal_bytes, journal_requests;
     bool no_vllm_metrics;             /* only our own names in /metrics */

@@ -13,6 +13,7 @@
 #include "router/request.h"
 #include "router/router.h"
 #include "router/router_metrics.h"
+#include "router/session_affinity.h"
 #include "router/text_pool.h"
 
 /* Who answers an exchange later: the context of it, first member of what it belongs to. */
@@ -37,6 +38,9 @@ struct session {
     struct request request;
     struct http_exchange *exchange; /* NULL once answered or gone */
     char client_id[HTTP_REQUEST_ID_BYTES];
+    uint64_t affinity_key; /* hash of: */
+    uint64_t body_bytes;
+    uint32_t deadline_ms;                  /* X-Deadline-Ms; 0: none */
     char affinity[SESSION_AFFINITY_BYTES]; /* X-Session-Affinity; empty: none */
     struct api_key *key;                   /* whose request it is; NULL without keys */
     enum openai_endpoint endpoint;
@@ -105,6 +109,8 @@ struct router {
     uint32_t slot_count, slot_bits, first_free, session_count;
     TAILQ_HEAD(session_queue, session) queue; /* QUEUED requests in their order */
     uint32_t queue_count;
+    uint64_t queue_tokens, queue_bytes; /* of the prompts in it, of the bodies they came in */
+    struct session_affinity *affinity;
     struct session *probe; /* the one request from the queue that is being reserved */
     struct loop_task *pump;
 
@@ -127,7 +133,7 @@ void session_next_event(struct session_next *next, enum request_event_kind kind)
 void session_next_stop(struct session_next *next, uint32_t choice);
 void session_next_failure(struct session_next *next, worker_handle worker, int http_status,
                           const char *code, const char *text);
-/* In the order of arrival, also when it comes back. */
+/* The most urgent ones first, in the order of arrival, also when it comes back. */
 void session_enqueue(struct session *session);
 void session_dequeue(struct session *session); /* fine when it is not there */
 /* Tries to find workers; what is before this request in the queue goes first. */

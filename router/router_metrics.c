@@ -25,6 +25,8 @@ static const double choice_bounds[] = {1, 2, 4, 8, 16, 0};
 #define FINISH_HELP   "Requests accepted that ended, by how."
 #define PLACED        "baton_placements_total"
 #define PLACED_HELP   "Decisions of placement, by their reason."
+#define REFUSED       "baton_admission_refusals_total"
+#define REFUSED_HELP  "Requests refused because they could not be served in time, by what of."
 #define WORKERS       "baton_workers"
 #define WORKERS_HELP  "Workers known, by role and state."
 #define PAGES         "baton_kv_pages"
@@ -146,6 +148,14 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         SERIES(PLACED, METRIC_COUNTER, "reason=\"full\""),
     [METRIC_PLACED_TOO_LONG] =
         SERIES(PLACED, METRIC_COUNTER, "reason=\"too_long\""),
+    [METRIC_REFUSED_TTFT] =
+        SERIES(REFUSED, METRIC_COUNTER, "reason=\"ttft\""),
+    [METRIC_REFUSED_DEADLINE] =
+        SERIES(REFUSED, METRIC_COUNTER, "reason=\"deadline\""),
+    [METRIC_REFUSED_TPOT] =
+        SERIES(REFUSED, METRIC_COUNTER, "reason=\"tpot\""),
+    [METRIC_REFUSED_QUEUE] =
+        SERIES(REFUSED, METRIC_COUNTER, "reason=\"queue\""),
     [METRIC_PLACED_CACHED_TOKENS] =
         {"baton_placement_cached_tokens_total", NULL, METRIC_COUNTER,
          "Prompt tokens that placement expected in the prefix cache of the prefill node.", NULL},

@@ -65,7 +65,7 @@ static void put_worker(struct json_writer *writer, const struct fleet *fleet,
     json_key(writer, "waiting");
     json_put_u64(writer, worker->waiting);
     json_key(writer, "inflight_tokens");
-    json_put_u64(writer, worker->inflight_tokens);
+    json_put_u64(writer, worker->backlog.charged);
     json_key(writer, "pages_free");
     json_put_u64(writer, worker->pages_free);
     json_key(writer, "pages_total");

@@ -5,12 +5,13 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "router/router_internal.h"
 #include "transfer/fault.h"
 
 /* Bits of a request id that count requests of one router instance. */
-enum { ID_COUNTER_BITS = 40 };
+enum { ID_COUNTER_BITS = 40, DEADLINE_MAX_MS = 86400000 };
 
 static uint64_t now_ns(const struct session *session)
 {
@@ -378,6 +379,28 @@ static void take_affinity(struct session *session, const struct http_exchange *e
     const char *affinity = http_exchange_header(exchange, "X-Session-Affinity");
     if (affinity && strlen(affinity) < sizeof session->affinity)
         snprintf(session->affinity, sizeof session->affinity, "%s", affinity);
+    if (session->affinity[0])
+        session->affinity_key = hash64(session->affinity, strlen(session->affinity), 0);
+}
+
+/* A time in whole milliseconds that the client gives its request. */
+static enum status take_deadline(struct session *session, const struct http_exchange *exchange,
+                                 struct openai_error *error)
+{
+    const char *text = http_exchange_header(exchange, "X-Deadline-Ms");
+    if (!text)
+        return STATUS_OK;
+    uint64_t value = 0;
+    const char *digit = text;
+    for (; *digit >= '0' && *digit <= '9' && value <= DEADLINE_MAX_MS; digit++)
+        value = value * 10 + (uint64_t)(*digit - '0');
+    if (*digit || value == 0 || value > DEADLINE_MAX_MS)
+        return openai_error_set(error, 400, "X-Deadline-Ms", NULL,
+                                "X-Deadline-Ms is \"%.32s\"; it must be a whole number of "
+                                "milliseconds from 1 to %u.",
+                                text, DEADLINE_MAX_MS);
+    session->deadline_ms = (uint32_t)value;
+    return STATUS_OK;
 }
 
 static void on_client_gone(struct exchange_owner *owner)
@@ -411,6 +434,7 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
                                 .key = key,
                                 .parse_status = STATUS_PENDING};
     buffer_add(&session->body, http->body, http->body_bytes);
+    session->body_bytes = http->body_bytes;
     session->job = (struct text_job){
         .run = run_job, .done = job_done, .bytes = session->body.size + sizeof *session};
     session->rules = (struct openai_rules){
@@ -422,6 +446,14 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
     session->pages.page_tokens = fleet_page_tokens(router->fleet);
     snprintf(session->client_id, sizeof session->client_id, "%s", http->request_id);
     take_affinity(session, exchange);
+    struct openai_error error;
+    if (take_deadline(session, exchange, &error) != STATUS_OK) {
+        buffer_free(&session->body);
+        free(session);
+        metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
+        http_reply_error(exchange, &error);
+        return;
+    }
     if (text_pool_submit(router->pool, &session->job) != STATUS_OK) {
         buffer_free(&session->body);
         free(session);
@@ -433,6 +465,8 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
     session->exchange = exchange;
     const uint64_t id = take_slot(router, session);
     request_init(&session->request, id, &router->limits, now_ns(session));
+    if (session->deadline_ms > 0)
+        request_limit(&session->request, session->deadline_ms);
     openai_head_init(&session->head, endpoint, id, (int64_t)(clock_wall_ms() / 1000),
                      router->model_name, router->text);
     session->timer = loop_timer_create(router->loop, on_timer, session);

@@ -269,6 +269,7 @@ void session_fail(struct session *session)
         error = session->parse_error;
     else
         openai_error_set(&error, failure->http_status, NULL, failure->code, "%s", failure->text);
+    error.retry_after_s = failure->retry_s;
     if (session->stream_begun) {
         router_metrics_count_error(session->router->metrics, error.code, error.http_status);
         fail_stream(session, &error);

@@ -1,7 +1,10 @@
 /* A session's way to its workers: the queue, the choice, what is booked and given back. */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "router/admission.h"
 #include "router/prefix_index.h"
 #include "router/router_internal.h"
 
@@ -36,13 +39,20 @@ void session_next_stop(struct session_next *next, uint32_t choice)
 
 /* ---- the queue ---- */
 
+static bool goes_before(const struct session *a, const struct session *b)
+{
+    if (a->parsed.priority != b->parsed.priority)
+        return a->parsed.priority < b->parsed.priority;
+    return a->request.times.accepted_ns < b->request.times.accepted_ns;
+}
+
 void session_enqueue(struct session *session)
 {
     struct router *router = session->router;
     struct session *before = NULL;
     TAILQ_FOREACH_REVERSE(before, &router->queue, session_queue, queue_link)
     {
-        if (before->request.times.accepted_ns <= session->request.times.accepted_ns)
+        if (!goes_before(session, before))
             break;
     }
     if (before)
@@ -51,6 +61,8 @@ void session_enqueue(struct session *session)
         TAILQ_INSERT_HEAD(&router->queue, session, queue_link);
     session->queued = true;
     router->queue_count++;
+    router->queue_tokens += session->request.prompt_tokens;
+    router->queue_bytes += session->body_bytes;
 }
 
 void session_dequeue(struct session *session)
@@ -60,6 +72,8 @@ void session_dequeue(struct session *session)
     TAILQ_REMOVE(&session->router->queue, session, queue_link);
     session->queued = false;
     session->router->queue_count--;
+    session->router->queue_tokens -= session->request.prompt_tokens;
+    session->router->queue_bytes -= session->body_bytes;
 }
 
 static void count_placement(struct router *router, enum placement_reason reason)
@@ -115,6 +129,96 @@ static void book(struct session *session, const struct fleet_choice *choice,
     fleet_expect(fleet, choice->prefill, &session->pages, choice->prefill_pages);
     fleet_expect(fleet, choice->decode, &session->pages, choice->decode_pages);
     metrics_add(session->router->metrics, METRIC_PLACED_CACHED_TOKENS, placement->cached_tokens);
+    session_affinity_note(session->router->affinity, session->affinity_key,
+                          (struct affinity_pair){choice->prefill, choice->decode});
+}
+
+/* ---- admission ---- */
+
+static double waited_ms(const struct session *session)
+{
+    const uint64_t now_ns = loop_now_ns(session->router->loop);
+    return (double)(now_ns - session->request.times.accepted_ns) / NS_PER_MS;
+}
+
+static struct admission_targets targets_of(const struct session *session)
+{
+    const struct router_options *options = &session->router->options;
+    struct admission_targets targets = {.ttft_ms = options->ttft_target_ms,
+                                        .tpot_ms = options->tpot_target_ms};
+    /* At the very end of it the timer is about to say so. */
+    if (session->deadline_ms > 0)
+        targets.left_ms = fmax(session->deadline_ms - waited_ms(session), 1);
+    return targets;
+}
+
+static void refuse(struct session *session, const struct admission *admission,
+                   const struct admission_targets *targets, struct session_next *next)
+{
+    static const enum router_metric rows[ADMISSION_VERDICT_COUNT] = {
+        [ADMISSION_OK] = METRIC_REFUSED_QUEUE,          [ADMISSION_TTFT] = METRIC_REFUSED_TTFT,
+        [ADMISSION_DEADLINE] = METRIC_REFUSED_DEADLINE, [ADMISSION_TPOT] = METRIC_REFUSED_TPOT,
+        [ADMISSION_QUEUE] = METRIC_REFUSED_QUEUE,
+    };
+    char text[ERROR_TEXT_BYTES];
+    admission_explain(admission, targets, text, sizeof text);
+    metrics_add(session->router->metrics, rows[admission->verdict], 1);
+    session_next_failure(next, 0, 503, admission_code(admission->verdict), text);
+    next->failure.retry_s = admission->retry_s;
+}
+
+/* True when the targets can be met with what was chosen. A request that workers have seen is not
+ * refused any more. */
+static bool is_in_time(struct session *session, struct session_next *next)
+{
+    if (session->request.attempt > 0)
+        return true;
+    const struct admission_targets targets = targets_of(session);
+    const struct admission admission =
+        admission_predict(&targets, waited_ms(session), &next->placement);
+    if (admission.verdict == ADMISSION_OK)
+        return true;
+    refuse(session, &admission, &targets, next);
+    return false;
+}
+
+/* What may not come in, for too many wait or the prompts before it take too long to read even if
+ * all prefill nodes did nothing else. */
+static struct admission admit_to_queue(const struct session *session,
+                                       const struct admission_targets *targets)
+{
+    const struct router *router = session->router;
+    const struct router_options *options = &router->options;
+    const struct admission_queue limits = {options->queue_requests, options->queue_tokens,
+                                           options->queue_bytes};
+    const struct admission_queue now = {router->queue_count, router->queue_tokens,
+                                        router->queue_bytes};
+    const uint32_t tokens = session->request.prompt_tokens;
+    struct admission admission =
+        admission_queue(&limits, &now, tokens, session->body_bytes,
+                        fleet_drain_ms(router->fleet, router->queue_tokens, 0));
+    const double tokens_per_ms = fleet_prefill_tokens_per_s(router->fleet) / 1e3;
+    if (admission.verdict != ADMISSION_OK || tokens_per_ms <= 0)
+        return admission;
+    const double wait_ms = (double)router->queue_tokens / tokens_per_ms;
+    const struct placement soonest = {.wait_ms = wait_ms,
+                                      .tokens_per_ms = tokens_per_ms,
+                                      .ttft_ms = wait_ms + tokens / tokens_per_ms};
+    return admission_predict(targets, waited_ms(session), &soonest);
+}
+
+static void wait_for_place(struct session *session, struct session_next *next)
+{
+    const struct admission_targets targets = targets_of(session);
+    if (session->request.attempt == 0) {
+        const struct admission admission = admit_to_queue(session, &targets);
+        if (admission.verdict != ADMISSION_OK) {
+            refuse(session, &admission, &targets, next);
+            return;
+        }
+    }
+    session_enqueue(session);
+    session_next_event(next, EVENT_WAIT);
 }
 
 void session_choose(struct session *session, struct session_next *next)
@@ -122,29 +226,33 @@ void session_choose(struct session *session, struct session_next *next)
     struct router *router = session->router;
     const bool from_queue = session->queued;
     if (!from_queue && (!TAILQ_EMPTY(&router->queue) || router->probe)) {
-        session_enqueue(session);
-        session_next_event(next, EVENT_WAIT);
+        wait_for_place(session, next);
         return;
     }
     const struct request *request = &session->request;
     /* No worker was there when the text was read, or of another kind. */
     if (session->pages.page_tokens != fleet_page_tokens(router->fleet))
         session_hash_pages(session, fleet_page_tokens(router->fleet));
-    const struct fleet_request wanted = {.prompt_tokens = request->prompt_tokens,
-                                         .max_tokens = request->max_tokens,
-                                         .local_tokens = router->options.local_prefill_tokens,
-                                         .pages = session->pages,
-                                         .stay_decode = request->kept_decode,
-                                         .barred = request->barred,
-                                         .barred_count = request->barred_count};
+    const struct affinity_pair served =
+        session_affinity_find(router->affinity, session->affinity_key);
+    const struct fleet_request wanted = {
+        .prompt_tokens = request->prompt_tokens,
+        .max_tokens = request->max_tokens,
+        .local_tokens = router->options.local_prefill_tokens,
+        .pages = session->pages,
+        .stay_prefill = served.prefill,
+        .stay_decode = request->kept_decode != 0 ? request->kept_decode : served.decode,
+        .barred = request->barred,
+        .barred_count = request->barred_count};
     struct fleet_choice choice;
     next->placement = fleet_place(router->fleet, &wanted, &choice);
     const enum placement_reason reason = next->placement.reason;
     count_placement(router, reason);
     if (reason == PLACEMENT_FULL) {
-        if (!from_queue)
-            session_enqueue(session);
-        session_next_event(next, EVENT_WAIT);
+        if (from_queue)
+            session_next_event(next, EVENT_WAIT);
+        else
+            wait_for_place(session, next);
         return;
     }
     session_dequeue(session);
@@ -159,7 +267,7 @@ void session_choose(struct session *session, struct session_next *next)
         /* What may have killed prefill nodes is not let near those that write answers. */
         session_next_failure(next, 0, request->failure.http_status, request->failure.code,
                              request->failure.text);
-    } else {
+    } else if (is_in_time(session, next)) {
         if (from_queue)
             router->probe = session;
         if (choice.decode != 0)

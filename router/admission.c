@@ -1,0 +1,124 @@
+#include "router/admission.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/check.h"
+
+static uint32_t retry_after_s(double drain_ms)
+{
+    return (uint32_t)fmin(fmax(ceil(drain_ms / 1e3), 1), ADMISSION_RETRY_MAX_S);
+}
+
+/* The longest prompt with the same beginning cached that would be read by then. */
+static uint32_t fitting_tokens(const struct placement *placement, double waited_ms,
+                               double target_ms)
+{
+    const double reading_ms = target_ms - waited_ms - placement->wait_ms;
+    if (reading_ms <= 0)
+        return 0;
+    return placement->cached_tokens + (uint32_t)fmin(reading_ms * placement->tokens_per_ms, 1e9);
+}
+
+struct admission admission_predict(const struct admission_targets *targets, double waited_ms,
+                                   const struct placement *placement)
+{
+    struct admission admission = {.tpot_ms = placement->tpot_ms,
+                                  .retry_s = retry_after_s(placement->wait_ms)};
+    double target_ms = 0;
+    if (placement->ttft_ms > 0) {
+        admission.ttft_ms = waited_ms + placement->ttft_ms;
+        if (targets->ttft_ms > 0 && admission.ttft_ms > targets->ttft_ms) {
+            admission.verdict = ADMISSION_TTFT;
+            target_ms = targets->ttft_ms;
+        } else if (targets->left_ms > 0 && placement->ttft_ms > targets->left_ms) {
+            admission.verdict = ADMISSION_DEADLINE;
+            target_ms = waited_ms + targets->left_ms;
+        }
+    }
+    if (admission.verdict != ADMISSION_OK)
+        admission.fitting_tokens = fitting_tokens(placement, waited_ms, target_ms);
+    else if (targets->tpot_ms > 0 && placement->tpot_ms > targets->tpot_ms)
+        admission.verdict = ADMISSION_TPOT;
+    return admission;
+}
+
+static bool over(uint64_t limit, uint64_t now, uint64_t more)
+{
+    return limit > 0 && (now > limit || more > limit - now);
+}
+
+struct admission admission_queue(const struct admission_queue *limits,
+                                 const struct admission_queue *now, uint64_t tokens, uint64_t bytes,
+                                 double drain_ms)
+{
+    struct admission admission = {.retry_s = retry_after_s(drain_ms)};
+    if (over(limits->requests, now->requests, 1) || over(limits->tokens, now->tokens, tokens) ||
+        over(limits->bytes, now->bytes, bytes))
+        admission.verdict = ADMISSION_QUEUE;
+    return admission;
+}
+
+double admission_drain_ms(const struct placement_snapshot *snapshot, uint64_t prompt_tokens,
+                          uint64_t answer_tokens)
+{
+    double tokens[2] = {(double)prompt_tokens, (double)answer_tokens}, speed[2] = {0, 0};
+    for (uint32_t i = 0; i < snapshot->count; i++) {
+        const struct placement_worker *worker = &snapshot->workers[i];
+        const int role = worker->role == WORKER_PREFILL ? 0 : 1;
+        if (!worker->up)
+            continue;
+        tokens[role] += (double)(worker->foreign_tokens + worker->inflight_tokens);
+        speed[role] += worker->tokens_per_s;
+    }
+    if (speed[0] <= 0) /* who writes answers reads prompts too */
+        tokens[1] += tokens[0];
+    const double prefill_ms = speed[0] > 0 ? tokens[0] / speed[0] * 1e3 : 0;
+    const double decode_ms = speed[1] > 0 ? tokens[1] / speed[1] * 1e3 : 0;
+    return fmax(prefill_ms, decode_ms);
+}
+
+const char *admission_code(enum admission_verdict verdict)
+{
+    static const char *const codes[] = {
+        [ADMISSION_OK] = "ok",
+        [ADMISSION_TTFT] = "ttft_target",
+        [ADMISSION_DEADLINE] = "deadline_unattainable",
+        [ADMISSION_TPOT] = "tpot_target",
+        [ADMISSION_QUEUE] = "overloaded",
+    };
+    return (size_t)verdict < ARRAY_COUNT(codes) ? codes[verdict] : "overloaded";
+}
+
+void admission_explain(const struct admission *admission, const struct admission_targets *targets,
+                       char *text, size_t capacity)
+{
+    char fitting[80];
+    if (admission->fitting_tokens > 0)
+        snprintf(fitting, sizeof fitting, "a prompt of %u tokens would have met it",
+                 admission->fitting_tokens);
+    else
+        snprintf(fitting, sizeof fitting, "no prompt would have met it now");
+    switch (admission->verdict) {
+    case ADMISSION_TTFT:
+        snprintf(text, capacity,
+                 "The first token is predicted %.0f ms after the request came, and the target is "
+                 "%.0f ms; %s.",
+                 admission->ttft_ms, targets->ttft_ms, fitting);
+        break;
+    case ADMISSION_DEADLINE:
+        snprintf(text, capacity,
+                 "The first token is predicted %.0f ms after the request came, and %.0f ms are "
+                 "left of its deadline; %s.",
+                 admission->ttft_ms, targets->left_ms, fitting);
+        break;
+    case ADMISSION_TPOT:
+        snprintf(text, capacity,
+                 "The tokens are predicted %.1f ms apart, and the target is %.0f ms.",
+                 admission->tpot_ms, targets->tpot_ms);
+        break;
+    default:
+        snprintf(text, capacity, "Too many requests wait for a place already; try again in %u s.",
+                 admission->retry_s);
+    }
+}

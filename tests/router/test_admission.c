@@ -1,0 +1,285 @@
+/* Who may come in, when to come again, and whether that comes true, in virtual time. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "router/admission.h"
+#include "router/backlog.h"
+
+/* ---- verdicts ---- */
+
+Test(admission, predictions_against_targets)
+{
+    static const struct {
+        const char *name;
+        struct admission_targets targets;
+        double waited_ms;
+        struct placement placement;
+        enum admission_verdict verdict;
+        uint32_t fitting, retry_s;
+    } rows[] = {
+        {"no targets", {0, 0, 0}, 9e9, {.ttft_ms = 1e9, .tpot_ms = 1e9}, ADMISSION_OK, 0, 1},
+        {"met to the millisecond",
+         {.ttft_ms = 1000},
+         200,
+         {.wait_ms = 500, .ttft_ms = 800, .tokens_per_ms = 2},
+         ADMISSION_OK,
+         0,
+         1},
+        {"missed by waiting",
+         {.ttft_ms = 1000},
+         201,
+         {.wait_ms = 500, .ttft_ms = 800, .tokens_per_ms = 2},
+         ADMISSION_TTFT,
+         598,
+         1},
+        {"what is cached is no work",
+         {.ttft_ms = 1000},
+         0,
+         {.wait_ms = 700, .ttft_ms = 2700, .tokens_per_ms = 1, .cached_tokens = 512},
+         ADMISSION_TTFT,
+         812,
+         1},
+        {"nothing would have fitted",
+         {.ttft_ms = 1000},
+         0,
+         {.wait_ms = 61500, .ttft_ms = 61600, .tokens_per_ms = 1},
+         ADMISSION_TTFT,
+         0,
+         62},
+        {"the client's deadline",
+         {.ttft_ms = 5000, .left_ms = 300},
+         100,
+         {.wait_ms = 100, .ttft_ms = 400, .tokens_per_ms = 1},
+         ADMISSION_DEADLINE,
+         200,
+         1},
+        {"the client's deadline is met",
+         {.left_ms = 300},
+         100,
+         {.wait_ms = 100, .ttft_ms = 300, .tokens_per_ms = 1},
+         ADMISSION_OK,
+         0,
+         1},
+        {"too slow", {.tpot_ms = 50}, 0, {.tpot_ms = 50.1}, ADMISSION_TPOT, 0, 1},
+        {"just fast enough", {.tpot_ms = 50}, 0, {.tpot_ms = 50}, ADMISSION_OK, 0, 1},
+        {"no prediction is no refusal",
+         {.ttft_ms = 1, .tpot_ms = 1},
+         0,
+         {.ttft_ms = 0},
+         ADMISSION_OK,
+         0,
+         1},
+        {"an end to patience",
+         {.ttft_ms = 1},
+         0,
+         {.wait_ms = 1e12, .ttft_ms = 1e12, .tokens_per_ms = 1},
+         ADMISSION_TTFT,
+         0,
+         ADMISSION_RETRY_MAX_S},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        const struct admission admission =
+            admission_predict(&rows[i].targets, rows[i].waited_ms, &rows[i].placement);
+        cr_expect_eq(admission.verdict, rows[i].verdict, "%s: %d", rows[i].name,
+                     (int)admission.verdict);
+        cr_expect_eq(admission.fitting_tokens, rows[i].fitting, "%s: %u", rows[i].name,
+                     admission.fitting_tokens);
+        cr_expect_eq(admission.retry_s, rows[i].retry_s, "%s: %u", rows[i].name, admission.retry_s);
+    }
+}
+
+Test(admission, the_queue_is_limited_in_each_way)
+{
+    static const struct admission_queue limits = {3, 1000, 5000};
+    static const struct {
+        struct admission_queue now;
+        uint64_t tokens, bytes;
+        enum admission_verdict verdict;
+    } rows[] = {
+        {{0, 0, 0}, 1000, 5000, ADMISSION_OK},     {{2, 999, 4999}, 1, 1, ADMISSION_OK},
+        {{3, 0, 0}, 1, 1, ADMISSION_QUEUE},        {{0, 999, 0}, 2, 1, ADMISSION_QUEUE},
+        {{0, 0, 4999}, 1, 2, ADMISSION_QUEUE},     {{0, 0, 0}, 1001, 1, ADMISSION_QUEUE},
+        {{9, 9999, 99999}, 0, 0, ADMISSION_QUEUE},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        const struct admission admission =
+            admission_queue(&limits, &rows[i].now, rows[i].tokens, rows[i].bytes, 2500);
+        cr_expect_eq(admission.verdict, rows[i].verdict, "row %zu", i);
+        cr_expect_eq(admission.retry_s, 3);
+    }
+    const struct admission_queue none = {0, 0, 0}, much = {1 << 30, 1 << 30, 1 << 30};
+    cr_expect_eq(admission_queue(&none, &much, 1 << 20, 1 << 20, 0).verdict, ADMISSION_OK);
+}
+
+Test(admission, sentences_name_the_prediction_the_target_and_what_would_fit)
+{
+    const struct admission_targets targets = {.ttft_ms = 1000, .tpot_ms = 50, .left_ms = 300};
+    struct admission admission = {
+        .verdict = ADMISSION_TTFT, .ttft_ms = 2345.4, .fitting_tokens = 812, .retry_s = 2};
+    char text[ERROR_TEXT_BYTES];
+    admission_explain(&admission, &targets, text, sizeof text);
+    cr_expect(strstr(text, "2345") && strstr(text, "1000") && strstr(text, "812"), "%s", text);
+    admission.fitting_tokens = 0;
+    admission_explain(&admission, &targets, text, sizeof text);
+    cr_expect(strstr(text, "no prompt"), "%s", text);
+    admission.verdict = ADMISSION_DEADLINE;
+    admission_explain(&admission, &targets, text, sizeof text);
+    cr_expect(strstr(text, "300"), "%s", text);
+    admission.verdict = ADMISSION_TPOT;
+    admission.tpot_ms = 61.25;
+    admission_explain(&admission, &targets, text, sizeof text);
+    cr_expect(strstr(text, "61.2") && strstr(text, "50"), "%s", text);
+    admission.verdict = ADMISSION_QUEUE;
+    admission_explain(&admission, &targets, text, sizeof text);
+    cr_expect(strstr(text, "2 s"), "%s", text);
+}
+
+Test(admission, the_slower_role_decides_when_all_is_done)
+{
+    struct placement_worker workers[] = {
+        {.role = WORKER_PREFILL, .up = true, .inflight_tokens = 500, .tokens_per_s = 1000},
+        {.role = WORKER_PREFILL, .up = true, .foreign_tokens = 300, .tokens_per_s = 1000},
+        {.role = WORKER_DECODE, .up = true, .inflight_tokens = 30, .tokens_per_s = 100},
+    };
+    const struct placement_snapshot snapshot = {workers, 3, 0};
+    cr_expect_float_eq(admission_drain_ms(&snapshot, 0, 0), 400, 1e-9);
+    cr_expect_float_eq(admission_drain_ms(&snapshot, 200, 0), 500, 1e-9);
+    cr_expect_float_eq(admission_drain_ms(&snapshot, 200, 70), 1000, 1e-9);
+    workers[0].up = workers[1].up = false;
+    cr_expect_float_eq(admission_drain_ms(&snapshot, 20, 0), 500, 1e-9, "it reads prompts too");
+    workers[2].up = false;
+    cr_expect_eq(admission_drain_ms(&snapshot, 20, 0), 0);
+}
+
+/* ---- the backlog ---- */
+
+#define AT(ms) ((uint64_t)(ms)*NS_PER_MS + 1)
+
+Test(backlog, goes_down_as_work_is_done)
+{
+    struct backlog backlog;
+    backlog_init(&backlog, 500, AT(0));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(0)), 0);
+    backlog_charge(&backlog, 600, AT(100));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(100)), 600);
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(300)), 400, "it goes on at its speed");
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(600)), 100);
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(90000)), 100,
+                 "but for no longer than a heartbeat should take");
+    backlog_charge(&backlog, 400, AT(300));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(300)), 800);
+    backlog_hear(&backlog, 12345, 0, AT(400)); /* a router that came late knows of no beginning */
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(400)), 1000);
+    backlog_hear(&backlog, 12345 + 250, 0, AT(650));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(650)), 750);
+    /* The first prompt is read 350 ms later: its work goes with it. */
+    backlog_release(&backlog, 600, 1000, AT(1000));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(1000)), 400);
+    backlog_hear(&backlog, 12345 + 600, 0, AT(1000));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(1000)), 400);
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(1100)), 300);
+    backlog_release(&backlog, 400, 1000, AT(1200));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(1200)), 0);
+    backlog_charge(&backlog, 50, AT(5000));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(5000)), 50, "idle time was nobody's work");
+}
+
+/* What a worker does for others does not shorten what it does for this router. */
+Test(backlog, shares_the_worker_with_others)
+{
+    struct backlog backlog;
+    backlog_init(&backlog, 500, AT(0));
+    backlog_charge(&backlog, 1000, AT(0));
+    backlog_hear(&backlog, 0, 3000, AT(0));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(400)), 900);
+    backlog_hear(&backlog, 400, 2700, AT(400));
+    cr_expect_eq(backlog_left(&backlog, 1000, AT(400)), 900);
+}
+
+/* ---- does it come true? ---- */
+
+enum { PROMPTS = 400, HEARTBEAT_MS = 500 };
+
+struct prompt {
+    uint32_t tokens, left;
+    double predicted_ms, drain_ms; /* at its arrival */
+    uint64_t came_ms, done_ms;
+    bool sent;
+};
+
+/* One prefill node that reads in turn at its real speed, which the router knows but for a tenth, a
+ * millisecond a step; a heartbeat now and then; prompts of all lengths in bursts. */
+static void play(uint64_t seed, struct prompt prompts[PROMPTS])
+{
+    enum { TOKENS_PER_MS = 2 };
+    struct random random;
+    random_init(&random, seed);
+    struct backlog backlog;
+    struct placement_worker workers[2] = {
+        {.role = WORKER_PREFILL, .up = true, .context_tokens = 1 << 20, .age_ms = 1 << 30},
+        {.role = WORKER_DECODE, .up = true, .context_tokens = 1 << 20, .age_ms = 1 << 30}};
+    workers[0].tokens_per_s = workers[1].tokens_per_s =
+        TOKENS_PER_MS * (900.0 + (double)random_below(&random, 200));
+    backlog_init(&backlog, HEARTBEAT_MS, AT(0));
+    uint32_t came = 0, reading = 0;
+    uint64_t done = 0, next_ms = 0;
+    for (uint64_t now_ms = 0; reading < PROMPTS; now_ms++) {
+        for (; came < PROMPTS && now_ms >= next_ms; came++) {
+            struct prompt *prompt = &prompts[came];
+            *prompt = (struct prompt){.came_ms = now_ms};
+            prompt->tokens = prompt->left = 20 + (uint32_t)random_below(&random, 1500);
+            workers[0].inflight_tokens =
+                backlog_left(&backlog, workers[0].tokens_per_s, AT(now_ms));
+            const struct placement_snapshot snapshot = {workers, 2, came};
+            const struct placement_request request = {prompt->tokens, 10, 0, NULL};
+            const struct placement placement =
+                placement_choose(&placement_default_policy, &snapshot, &request);
+            cr_assert_eq(placement.prefill, 0);
+            prompt->predicted_ms = placement.ttft_ms;
+            prompt->drain_ms = admission_drain_ms(&snapshot, prompt->tokens, 0);
+            backlog_charge(&backlog, placement.prefill_charge, AT(now_ms));
+            next_ms = now_ms + random_below(&random, random_below(&random, 8) == 0 ? 6000 : 500);
+        }
+        for (uint32_t budget = TOKENS_PER_MS; budget > 0 && reading < came;) {
+            struct prompt *prompt = &prompts[reading];
+            const uint32_t step = prompt->left < budget ? prompt->left : budget;
+            prompt->left -= step;
+            budget -= step;
+            done += step;
+            if (prompt->left > 0)
+                continue;
+            prompt->done_ms = now_ms + 1;
+            backlog_release(&backlog, prompt->tokens, workers[0].tokens_per_s, AT(now_ms));
+            reading++;
+        }
+        if (now_ms % HEARTBEAT_MS == 0)
+            backlog_hear(&backlog, done, 0, AT(now_ms));
+    }
+}
+
+Test(admission, predictions_are_within_twice_the_truth)
+{
+    static struct prompt prompts[PROMPTS];
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        play(seed, prompts);
+        uint32_t waited = 0;
+        for (uint32_t i = 0; i < PROMPTS; i++) {
+            const struct prompt *prompt = &prompts[i];
+            const double truth_ms = (double)(prompt->done_ms - prompt->came_ms);
+            waited += truth_ms > 1.5 * prompt->tokens / 2;
+            /* A few milliseconds are the grain of the play. */
+            cr_expect(prompt->predicted_ms <= 2 * truth_ms + 5 &&
+                          prompt->predicted_ms >= truth_ms / 2 - 5,
+                      "seed %lu, prompt %u: %.0f ms predicted, %.0f true", (unsigned long)seed, i,
+                      prompt->predicted_ms, truth_ms);
+            cr_expect(prompt->drain_ms <= 2 * truth_ms + 5 && prompt->drain_ms >= truth_ms / 2 - 5,
+                      "seed %lu, prompt %u: drained after %.0f ms, %.0f true", (unsigned long)seed,
+                      i, prompt->drain_ms, truth_ms);
+        }
+        cr_expect_gt(waited, PROMPTS / 10, "most found nobody before them: nothing was tested");
+    }
+}

@@ -1,0 +1,226 @@
+/* A real router that refuses what would come too late, and lets the urgent go first. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/router/serving_fixture.h"
+
+/* A completion of so many prompt ids, with more fields and headers as they stand. */
+static void post(struct client *client, uint32_t tokens, const char *fields, const char *headers)
+{
+    struct buffer body = {0}, text = {0};
+    buffer_printf(&body, "{\"max_tokens\":8%s,\"prompt\":[", fields);
+    for (uint32_t i = 0; i < tokens; i++)
+        buffer_printf(&body, "%s%d", i > 0 ? "," : "", 97);
+    buffer_printf(&body, "]}");
+    client_open(client, &router);
+    buffer_printf(&text,
+                  "POST " TEXT_PATH " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                  "%sContent-Length: %zu\r\n\r\n%s",
+                  headers, body.size, body.data);
+    client_send(client, text.data);
+    buffer_free(&body);
+    buffer_free(&text);
+}
+
+/* Waits for a 503 with this code that says so, and to come again after some seconds; which. */
+static int expect_refused(struct client *client, const char *code, const char *text,
+                          struct buffer *body)
+{
+    WAIT_FOR(&router, client_complete(client));
+    cr_expect_eq(client_status(client), 503);
+    buffer_clear(body);
+    client_body(client, body);
+    cr_expect(strstr(body->data, code) && strstr(body->data, text), "%s", body->data);
+    char after[32] = "";
+    cr_expect(client_header(client, "Retry-After", after, sizeof after));
+    client_close(client);
+    return atoi(after);
+}
+
+/* The number that stands behind these words. */
+static double number_after(const char *text, const char *words)
+{
+    const char *found = strstr(text, words);
+    cr_assert(found != NULL, "%s", text);
+    return atof(found + strlen(words));
+}
+
+/* The made-up prefill node says that it reads 100 tokens a second. What a request has waited
+ * already counts too, so the figures have a lower limit only, or an upper one. */
+Test(refusals, a_first_token_that_would_come_too_late)
+{
+    static const char *const extra[] = {"--ttft-target-ms", "20000", NULL};
+    struct buffer body = {0};
+    serving_start(extra);
+    serving_connect(false);
+    struct client client, first;
+    post(&client, 5000, "", "");
+    cr_expect_eq(expect_refused(&client, "ttft_target", "the target is 20000 ms", &body), 1);
+    cr_expect_geq(number_after(body.data, "predicted "), 50000);
+    cr_expect_leq(number_after(body.data, "a prompt of "), 2000);
+    cr_expect_gt(number_after(body.data, "a prompt of "), 0);
+    cr_expect_eq(decode.job_count, 0, "nobody has heard of it");
+    /* Behind others there is less room. */
+    decode.automatic = true;
+    post(&first, 150, "", "");
+    WAIT_FOR(&router, prefill.job_count == 1);
+    fake_worker_heartbeat(&prefill, 5000, 100);
+    post(&client, 150, "", "");
+    const int after_s = expect_refused(&client, "ttft_target", "no prompt", &body);
+    cr_expect(after_s >= 48 && after_s <= 50, "%d s for 5000 tokens", after_s);
+    cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"ttft\"}"), 2);
+    client_close(&first);
+    WAIT_FOR(&router, prefill.cancel_count == 1);
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
+Test(refusals, a_deadline_of_the_clients_own)
+{
+    struct buffer body = {0};
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    post(&client, 5000, "", "X-Deadline-Ms: 30000\r\n");
+    expect_refused(&client, "deadline_unattainable", "left of its deadline", &body);
+    cr_expect_geq(number_after(body.data, "predicted "), 50000);
+    cr_expect_leq(number_after(body.data, "request came, and "), 30000);
+    cr_expect_leq(number_after(body.data, "a prompt of "), 3000);
+    cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"deadline\"}"), 1);
+    buffer_free(&body);
+    /* One that could be met is a limit for all that follows. */
+    post(&client, 10, "", "X-Deadline-Ms: 3000\r\n");
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_status(&client), 504);
+    cr_expect(strstr(client.in.data, "limit of 3000 ms"), "%s", client.in.data);
+    client_close(&client);
+    WAIT_FOR(&router, decode.cancel_count == decode.job_count);
+    static const char *const wrong[] = {"0",   "-1",       "abc",
+                                        "1.5", "86400001", "99999999999999999999"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char header[64];
+        snprintf(header, sizeof header, "X-Deadline-Ms: %s\r\n", wrong[i]);
+        post(&client, 10, "", header);
+        WAIT_FOR(&router, client_complete(&client));
+        cr_expect_eq(client_status(&client), 400, "%s", wrong[i]);
+        cr_expect(strstr(client.in.data, "\"param\":\"X-Deadline-Ms\""), "%s", client.in.data);
+        client_close(&client);
+    }
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
+/* Everybody waits for the one that has asked for a reservation and got none. */
+static void fill_queue(struct client *waiting, uint32_t count, const char *const *fields)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char series[] = "baton_requests_queued";
+        post(&waiting[i], 100 + i, fields ? fields[i] : "", "");
+        if (i == 0) {
+            WAIT_FOR(&router, decode.job_count == 1);
+            fake_reserved(&decode, &decode.jobs[0], STATUS_BUSY);
+        }
+        WAIT_FOR(&router, client_metric(&router, series) == i + 1);
+    }
+}
+
+Test(refusals, a_queue_that_is_full)
+{
+    static const struct {
+        const char *option, *value;
+    } rows[] = {{"--queue-requests", "2"}, {"--queue-tokens", "250"}, {"--queue-bytes", "800"}};
+    for (int row = 0; row < 3; row++) {
+        const char *const extra[] = {rows[row].option, rows[row].value, NULL};
+        serving_start(extra);
+        serving_connect(false);
+        struct client waiting[2], client;
+        fill_queue(waiting, 2, NULL);
+        post(&client, 100, "", "");
+        struct buffer body = {0};
+        cr_expect_geq(expect_refused(&client, "overloaded", "Too many requests wait", &body), 1);
+        buffer_free(&body);
+        cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"queue\"}"), 1,
+                     "%s", rows[row].option);
+        decode.automatic = prefill.automatic = true;
+        fake_worker_heartbeat(&decode, 0, 100);
+        for (int i = 0; i < 2; i++) {
+            WAIT_FOR(&router, client_complete(&waiting[i]));
+            cr_expect_eq(client_status(&waiting[i]), 200);
+            client_close(&waiting[i]);
+        }
+        serving_expect_idle();
+        router_process_stop(&router);
+        fake_worker_close(&prefill);
+        fake_worker_close(&decode);
+    }
+}
+
+/* Prompts are told apart by their length. */
+Test(refusals, the_urgent_go_first)
+{
+    static const char *const fields[] = {"", ",\"priority\":5", ",\"priority\":-1", "",
+                                         ",\"priority\":-1"};
+    static const uint32_t order[] = {102, 104, 100, 103, 101};
+    serving_start(NULL);
+    serving_connect(false);
+    struct client waiting[5];
+    fill_queue(waiting, 5, fields);
+    const uint32_t refused = decode.job_count;
+    decode.automatic = prefill.automatic = true;
+    fake_worker_heartbeat(&decode, 0, 100);
+    for (int i = 0; i < 5; i++) {
+        WAIT_FOR(&router, client_complete(&waiting[i]));
+        cr_expect_eq(client_status(&waiting[i]), 200);
+        client_close(&waiting[i]);
+    }
+    cr_assert_eq(decode.job_count, refused + 5);
+    for (int i = 0; i < 5; i++)
+        cr_expect_eq(decode.jobs[refused + (uint32_t)i].prompt_count, order[i], "turn %d: %u", i,
+                     decode.jobs[refused + (uint32_t)i].prompt_count);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
+/* Of two decode nodes and two prefill nodes, a session keeps one each while they are there. */
+Test(refusals, a_session_keeps_its_workers)
+{
+    static const char *const extra[] = {"--slow-start-ms", "0", NULL};
+    struct fake_worker other_prefill, other_decode;
+    serving_start(extra);
+    fake_worker_init(&other_prefill, &router, WORKER_PREFILL, "p1");
+    fake_worker_init(&other_decode, &router, WORKER_DECODE, "d1");
+    serving_connect(false);
+    fake_worker_connect(&other_prefill);
+    fake_worker_connect(&other_decode);
+    struct fake_worker *first_decode = NULL, *first_prefill = NULL;
+    for (uint32_t i = 0; i < 6; i++) {
+        struct client client;
+        const uint32_t decodes = decode.job_count, others = other_decode.job_count;
+        const uint32_t prefills = prefill.job_count;
+        post(&client, 20 + i, "", "X-Session-Affinity: chat-7\r\n");
+        WAIT_FOR(&router, decode.job_count + other_decode.job_count == decodes + others + 1);
+        struct fake_worker *node = decode.job_count > decodes ? &decode : &other_decode;
+        fake_reserved(node, &node->jobs[node->job_count - 1], STATUS_OK);
+        WAIT_FOR(&router, prefill.job_count + other_prefill.job_count == i + 1);
+        struct fake_worker *reader = prefill.job_count > prefills ? &prefill : &other_prefill;
+        if (i == 0) {
+            first_decode = node;
+            first_prefill = reader;
+        }
+        cr_expect_eq(node, first_decode, "turn %u", i);
+        cr_expect_eq(reader, first_prefill, "turn %u", i);
+        client_close(&client);
+        WAIT_FOR(&router, node->cancel_count == i + 1);
+    }
+    fake_worker_close(first_decode);
+    struct fake_worker *left = first_decode == &decode ? &other_decode : &decode;
+    struct client client;
+    WAIT_FOR(&router, client_metric(&router, "baton_workers{role=\"decode\",state=\"up\"}") == 1);
+    post(&client, 20, "", "X-Session-Affinity: chat-7\r\n");
+    WAIT_FOR(&router, left->job_count == 1);
+    client_close(&client);
+    router_process_stop(&router);
+}
