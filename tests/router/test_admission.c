@@ -11,84 +11,86 @@
 
 /* ---- verdicts ---- */
 
+static const struct {
+    const char *name;
+    struct admission_targets targets;
+    double waited_ms;
+    struct placement placement;
+    enum admission_verdict verdict;
+    uint32_t fitting, retry_s;
+} predictions[] = {
+    {"no targets", {0, 0, 0}, 9e9, {.ttft_ms = 1e9, .tpot_ms = 1e9}, ADMISSION_OK, 0, 1},
+    {"met to the millisecond",
+     {.ttft_ms = 1000},
+     200,
+     {.wait_ms = 500, .ttft_ms = 800, .tokens_per_ms = 2},
+     ADMISSION_OK,
+     0,
+     1},
+    {"missed by waiting",
+     {.ttft_ms = 1000},
+     201,
+     {.wait_ms = 500, .ttft_ms = 800, .tokens_per_ms = 2},
+     ADMISSION_TTFT,
+     598,
+     1},
+    {"what is cached is no work",
+     {.ttft_ms = 1000},
+     0,
+     {.wait_ms = 700, .ttft_ms = 2700, .tokens_per_ms = 1, .cached_tokens = 512},
+     ADMISSION_TTFT,
+     812,
+     1},
+    {"nothing would have fitted",
+     {.ttft_ms = 1000},
+     0,
+     {.wait_ms = 61500, .ttft_ms = 61600, .tokens_per_ms = 1},
+     ADMISSION_TTFT,
+     0,
+     62},
+    {"the client's deadline",
+     {.ttft_ms = 5000, .left_ms = 300},
+     100,
+     {.wait_ms = 100, .ttft_ms = 400, .tokens_per_ms = 1},
+     ADMISSION_DEADLINE,
+     200,
+     1},
+    {"the client's deadline is met",
+     {.left_ms = 300},
+     100,
+     {.wait_ms = 100, .ttft_ms = 300, .tokens_per_ms = 1},
+     ADMISSION_OK,
+     0,
+     1},
+    {"too slow", {.tpot_ms = 50}, 0, {.tpot_ms = 50.1}, ADMISSION_TPOT, 0, 1},
+    {"just fast enough", {.tpot_ms = 50}, 0, {.tpot_ms = 50}, ADMISSION_OK, 0, 1},
+    {"no prediction is no refusal",
+     {.ttft_ms = 1, .tpot_ms = 1},
+     0,
+     {.ttft_ms = 0},
+     ADMISSION_OK,
+     0,
+     1},
+    {"an end to patience",
+     {.ttft_ms = 1},
+     0,
+     {.wait_ms = 1e12, .ttft_ms = 1e12, .tokens_per_ms = 1},
+     ADMISSION_TTFT,
+     0,
+     ADMISSION_RETRY_MAX_S},
+};
+
 Test(admission, predictions_against_targets)
 {
-    static const struct {
-        const char *name;
-        struct admission_targets targets;
-        double waited_ms;
-        struct placement placement;
-        enum admission_verdict verdict;
-        uint32_t fitting, retry_s;
-    } rows[] = {
-        {"no targets", {0, 0, 0}, 9e9, {.ttft_ms = 1e9, .tpot_ms = 1e9}, ADMISSION_OK, 0, 1},
-        {"met to the millisecond",
-         {.ttft_ms = 1000},
-         200,
-         {.wait_ms = 500, .ttft_ms = 800, .tokens_per_ms = 2},
-         ADMISSION_OK,
-         0,
-         1},
-        {"missed by waiting",
-         {.ttft_ms = 1000},
-         201,
-         {.wait_ms = 500, .ttft_ms = 800, .tokens_per_ms = 2},
-         ADMISSION_TTFT,
-         598,
-         1},
-        {"what is cached is no work",
-         {.ttft_ms = 1000},
-         0,
-         {.wait_ms = 700, .ttft_ms = 2700, .tokens_per_ms = 1, .cached_tokens = 512},
-         ADMISSION_TTFT,
-         812,
-         1},
-        {"nothing would have fitted",
-         {.ttft_ms = 1000},
-         0,
-         {.wait_ms = 61500, .ttft_ms = 61600, .tokens_per_ms = 1},
-         ADMISSION_TTFT,
-         0,
-         62},
-        {"the client's deadline",
-         {.ttft_ms = 5000, .left_ms = 300},
-         100,
-         {.wait_ms = 100, .ttft_ms = 400, .tokens_per_ms = 1},
-         ADMISSION_DEADLINE,
-         200,
-         1},
-        {"the client's deadline is met",
-         {.left_ms = 300},
-         100,
-         {.wait_ms = 100, .ttft_ms = 300, .tokens_per_ms = 1},
-         ADMISSION_OK,
-         0,
-         1},
-        {"too slow", {.tpot_ms = 50}, 0, {.tpot_ms = 50.1}, ADMISSION_TPOT, 0, 1},
-        {"just fast enough", {.tpot_ms = 50}, 0, {.tpot_ms = 50}, ADMISSION_OK, 0, 1},
-        {"no prediction is no refusal",
-         {.ttft_ms = 1, .tpot_ms = 1},
-         0,
-         {.ttft_ms = 0},
-         ADMISSION_OK,
-         0,
-         1},
-        {"an end to patience",
-         {.ttft_ms = 1},
-         0,
-         {.wait_ms = 1e12, .ttft_ms = 1e12, .tokens_per_ms = 1},
-         ADMISSION_TTFT,
-         0,
-         ADMISSION_RETRY_MAX_S},
-    };
-    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
-        const struct admission admission =
-            admission_predict(&rows[i].targets, rows[i].waited_ms, &rows[i].placement);
-        cr_expect_eq(admission.verdict, rows[i].verdict, "%s: %d", rows[i].name,
+    for (size_t i = 0; i < ARRAY_COUNT(predictions); i++) {
+        const struct admission admission = admission_predict(
+            &predictions[i].targets, predictions[i].waited_ms, &predictions[i].placement);
+        cr_expect_eq(admission.verdict, predictions[i].verdict, "%s: %d", predictions[i].name,
                      (int)admission.verdict);
-        cr_expect_eq(admission.fitting_tokens, rows[i].fitting, "%s: %u", rows[i].name,
-                     admission.fitting_tokens);
-        cr_expect_eq(admission.retry_s, rows[i].retry_s, "%s: %u", rows[i].name, admission.retry_s);
+        cr_expect_eq(admission.fitting_tokens, predictions[i].fitting, "%s: %u",
+                     predictions[i].name, admission.fitting_tokens);
+        cr_expect_eq(admission.retry_s, predictions[i].retry_s, "%s: %u", predictions[i].name,
+                     admission.retry_s);
     }
 }
 
