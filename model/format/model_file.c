@@ -8,11 +8,11 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "model/format/folder_file.h"
 #include "model/format/gguf.h"
-#include "model/format/mapped_file.h"
 #include "model/format/safetensors.h"
 
-enum { SHARDS_MAX = 1024, PATH_BYTES = 4096 };
+enum { SHARDS_MAX = 1024 };
 
 struct shard {
     char *name; /* in the folder */
@@ -60,7 +60,7 @@ static enum status table_sort(struct model_file *file, struct error *error)
 
 /* The name of part `number` of those that `path` is one of: NAME-00002-of-00003.gguf. */
 static enum status part_path(const char *path, const struct gguf_split *split, uint32_t number,
-                             char out[PATH_BYTES], struct error *error)
+                             char out[FOLDER_PATH_BYTES], struct error *error)
 {
     char own[64], other[64];
     snprintf(own, sizeof own, "-%05" PRIu32 "-of-%05" PRIu32 ".gguf", split->number + 1,
@@ -72,17 +72,17 @@ static enum status part_path(const char *path, const struct gguf_split *split, u
                          "%s is part %" PRIu32 " of a model in %" PRIu32
                          " files, so its name must end in '%s'",
                          path, split->number + 1, split->count, own);
-    if (bytes >= PATH_BYTES)
+    if (bytes >= FOLDER_PATH_BYTES)
         return error_set(error, STATUS_LIMIT, "a path of %zu bytes is over the limit of %d", bytes,
-                         PATH_BYTES - 1);
-    snprintf(out, PATH_BYTES, "%.*s%s", (int)(bytes - tail), path, other);
+                         FOLDER_PATH_BYTES - 1);
+    snprintf(out, FOLDER_PATH_BYTES, "%.*s%s", (int)(bytes - tail), path, other);
     return STATUS_OK;
 }
 
 static enum status part_open(const char *path, const struct gguf_split *split, uint32_t number,
                              struct gguf **out, struct error *error)
 {
-    char name[PATH_BYTES];
+    char name[FOLDER_PATH_BYTES];
     struct gguf *part = NULL;
     TRY(part_path(path, split, number, name, error));
     TRY(gguf_open(name, &part, error));
@@ -131,48 +131,30 @@ static enum status open_parts(struct model_file *file, struct gguf *first, struc
 /* ---- folders ---- */
 
 static enum status folder_path(const struct model_file *file, const char *name,
-                               char out[PATH_BYTES], struct error *error)
+                               char out[FOLDER_PATH_BYTES], struct error *error)
 {
-    const int bytes = snprintf(out, PATH_BYTES, "%s/%s", file->path, name);
-    if (bytes < 0 || bytes >= PATH_BYTES)
-        return error_set(error, STATUS_LIMIT, "a path of %d bytes is over the limit of %d", bytes,
-                         PATH_BYTES - 1);
-    return STATUS_OK;
+    return folder_file_path(file->path, name, out, error);
 }
 
 /* An object in a JSON file of the folder. */
 static enum status read_object(const struct model_file *file, const char *name, size_t bytes_max,
                                struct json **out, struct error *error)
 {
-    char path[PATH_BYTES];
-    struct mapped_file map = {0};
+    char path[FOLDER_PATH_BYTES];
+    struct buffer text = {0};
     TRY(folder_path(file, name, path, error));
-    TRY(mapped_file_open(path, "a JSON file", &map, error));
-    struct error cause;
-    enum status status = STATUS_OK;
-    struct json *root = NULL;
-    if (map.bytes > bytes_max)
-        status = error_set(error, STATUS_LIMIT, "%s has %zu bytes, the limit is %zu", path,
-                           map.bytes, bytes_max);
-    else if (json_parse((const char *)map.data, map.bytes, &root, &cause) != STATUS_OK)
-        status = error_set(error, STATUS_CORRUPT, "%s: %s", path, cause.text);
-    else if (json_kind(root) != JSON_OBJECT)
-        status = error_set(error, STATUS_CORRUPT, "%s holds %s, it must be an object", path,
-                           json_kind_name(json_kind(root)));
-    mapped_file_close(&map);
-    if (status != STATUS_OK) {
-        json_free(root);
-        return status;
-    }
-    *out = root;
-    return STATUS_OK;
+    enum status status = folder_file_read(path, bytes_max, &text, error);
+    if (status == STATUS_OK)
+        status = folder_file_object(path, &text, out, error);
+    buffer_free(&text);
+    return status;
 }
 
 /* The shard of that name, opened when it is named for the first time. */
 static enum status shard_open(struct model_file *file, const char *name, struct shard **out,
                               struct error *error)
 {
-    char path[PATH_BYTES];
+    char path[FOLDER_PATH_BYTES];
     for (size_t i = 0; i < file->shard_count; i++) {
         if (strcmp(file->shards[i].name, name) == 0) {
             *out = &file->shards[i];
@@ -255,7 +237,7 @@ static enum status open_single(struct model_file *file, struct error *error)
 
 static enum status open_folder(struct model_file *file, struct error *error)
 {
-    char path[PATH_BYTES];
+    char path[FOLDER_PATH_BYTES];
     struct stat info;
     TRY(read_object(file, "config.json", MODEL_CONFIG_BYTES_MAX, &file->config, error));
     file->shards = calloc(SHARDS_MAX, sizeof *file->shards);
@@ -368,7 +350,7 @@ static bool same_file(const struct stat *info, const char *path)
 
 bool model_file_is_input(const struct model_file *file, const char *path)
 {
-    char name[PATH_BYTES];
+    char name[FOLDER_PATH_BYTES];
     struct stat info;
     struct error error;
     if (stat(path, &info) != 0)

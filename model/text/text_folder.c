@@ -1,66 +1,24 @@
 /* Opening a Hugging Face folder: tokenizer.json, and where they are there tokenizer_config.json,
  * generation_config.json, config.json and chat_template.jinja. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "model/format/folder_file.h"
 #include "model/text/tokenizer_json_internal.h"
 
 enum {
     TOKENIZER_BYTES_MAX = 1 << 26, /* of tokenizer.json */
     CONFIG_BYTES_MAX = 1 << 24,    /* of each other file */
-    PATH_BYTES_MAX = 4096,
 };
 
-static enum status descriptor_read(int fd, const char *path, size_t bytes_max, struct buffer *out,
-                                   struct error *error)
-{
-    struct stat entry;
-    if (fstat(fd, &entry) != 0)
-        return error_set_errno(error, STATUS_IO, "cannot look at %s", path);
-    if (!S_ISREG(entry.st_mode))
-        return error_set(error, STATUS_INVALID, "%s is not a file", path);
-    if ((uint64_t)entry.st_size > bytes_max)
-        return error_set(error, STATUS_LIMIT, "%s has %llu bytes, the limit is %zu", path,
-                         (unsigned long long)entry.st_size, bytes_max);
-    const size_t bytes = (size_t)entry.st_size;
-    buffer_reserve(out, bytes);
-    while (out->size < bytes) {
-        const ssize_t got = read(fd, out->data + out->size, bytes - out->size);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return error_set_errno(error, STATUS_IO, "cannot read %s", path);
-        if (got == 0)
-            return error_set(error, STATUS_IO, "%s became shorter while it was read", path);
-        out->size += (size_t)got;
-    }
-    out->data[bytes] = '\0';
-    return STATUS_OK;
-}
-
-/* A file of the folder. NOT_FOUND, without a message, when it is not there. */
+/* A file of the folder. NOT_FOUND when it is not there. */
 static enum status file_read(const char *folder, const char *name, size_t bytes_max, char *path,
                              struct buffer *out, struct error *error)
 {
-    const int length = snprintf(path, PATH_BYTES_MAX, "%s/%s", folder, name);
-    if (length < 0 || length >= PATH_BYTES_MAX)
-        return error_set(error, STATUS_INVALID, "the path of the model has more than %d bytes",
-                         PATH_BYTES_MAX - 1);
-    /* Non-blocking, so that a FIFO in place of a file does not hang us. */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return STATUS_NOT_FOUND;
-    if (fd < 0)
-        return error_set_errno(error, STATUS_IO, "cannot open %s", path);
-    const enum status status = descriptor_read(fd, path, bytes_max, out, error);
-    close(fd);
-    return status;
+    TRY(folder_file_path(folder, name, path, error));
+    return folder_file_read(path, bytes_max, out, error);
 }
 
 /* A JSON object of the folder; *out NULL when the file is not there. */
@@ -70,18 +28,8 @@ static enum status object_read(const char *folder, const char *name, char *path,
     struct buffer bytes = {0};
     *out = NULL;
     enum status status = file_read(folder, name, CONFIG_BYTES_MAX, path, &bytes, error);
-    if (status == STATUS_OK) {
-        struct error reason;
-        status = json_parse(bytes.data, bytes.size, out, &reason);
-        if (status != STATUS_OK)
-            error_set(error, status, "%s: %s", path, reason.text);
-        else if (json_kind(*out) != JSON_OBJECT) {
-            status = error_set(error, STATUS_CORRUPT, "%s holds %s, it must be an object", path,
-                               json_kind_name(json_kind(*out)));
-            json_free(*out);
-            *out = NULL;
-        }
-    }
+    if (status == STATUS_OK)
+        status = folder_file_object(path, &bytes, out, error);
     buffer_free(&bytes);
     return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
@@ -254,9 +202,9 @@ static enum status configs_apply(struct text *text, const struct json *tokenizer
 
 enum status text_read_folder(struct text *text, const char *folder, struct error *error)
 {
-    char tokenizer_path[PATH_BYTES_MAX];
-    char config_path[PATH_BYTES_MAX];
-    char path[PATH_BYTES_MAX];
+    char tokenizer_path[FOLDER_PATH_BYTES];
+    char config_path[FOLDER_PATH_BYTES];
+    char path[FOLDER_PATH_BYTES];
     struct json *tokenizer = NULL;
     struct json *generation = NULL;
     struct json *model = NULL;

@@ -20,8 +20,8 @@ struct options {
 };
 
 static const struct config_row option_rows[] = {
-    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE", "a GGUF model file", 0,
-     0},
+    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE",
+     "a GGUF file or Hugging Face folder", 0, 0},
     {"prefill", CONFIG_TEXT, offsetof(struct options, prefill), "512,2048", "N,N...",
      "lengths of prompts, `none` for no prefill", 0, 0},
     {"decode-batch", CONFIG_TEXT, offsetof(struct options, decode_batch), "1,8,32", "N,N...",

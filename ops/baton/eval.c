@@ -27,8 +27,8 @@ struct options {
 };
 
 static const struct config_row option_rows[] = {
-    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE", "a GGUF model file", 0,
-     0},
+    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE",
+     "a GGUF file or Hugging Face folder", 0, 0},
     {"ids", CONFIG_TEXT, offsetof(struct options, ids), NULL, "FILE",
      "one JSON array of token ids a line; - is standard input", 0, 0},
     {"kl", CONFIG_FLAG, offsetof(struct options, kl), NULL, NULL,

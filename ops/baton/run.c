@@ -30,8 +30,8 @@ struct options {
 };
 
 static const struct config_row option_rows[] = {
-    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE", "a GGUF model file", 0,
-     0},
+    {"model", CONFIG_TEXT, offsetof(struct options, model), NULL, "FILE",
+     "a GGUF file or Hugging Face folder", 0, 0},
     {"raw", CONFIG_FLAG, offsetof(struct options, raw), NULL, NULL,
      "continue the bare text instead of answering it as a chat message", 0, 0},
     {"system", CONFIG_TEXT, offsetof(struct options, system), NULL, "TEXT",

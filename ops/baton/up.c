@@ -36,7 +36,8 @@ static const char *const kv_dtype_names[] = {"f32", "bf16", "int8"};
 
 #define OPTION(field) offsetof(struct up_options, field)
 static const struct config_row up_rows[] = {
-    {"model", CONFIG_TEXT, OPTION(model), NULL, "FILE", "GGUF file to serve (required)", 0, 0},
+    {"model", CONFIG_TEXT, OPTION(model), NULL, "FILE",
+     "GGUF file or Hugging Face folder to serve (required)", 0, 0},
     {"prefill", CONFIG_U32, OPTION(prefill_count), "1", "N",
      "prefill nodes; 0 lets decode nodes read prompts themselves", 0, ROLE_NODES_MAX},
     {"decode", CONFIG_U32, OPTION(decode_count), "1", "N", "decode nodes", 1, ROLE_NODES_MAX},
