@@ -223,7 +223,8 @@ Test(cases, unknown_fields_are_no_fault)
     cr_expect_eq(router_process_stop(&router), 0);
 }
 
-#define POST         "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+#define TYPE         "Content-Type: application/json\r\n"
+#define POST         "POST /v1/completions HTTP/1.1\r\nHost: t\r\n" TYPE
 #define BODY         "{\"prompt\":\"x\"}" /* 14 bytes */
 #define CHUNKS       "Transfer-Encoding: chunked\r\n\r\n"
 #define BAD(message) ERROR(message, "null", "\"bad_request\"")
