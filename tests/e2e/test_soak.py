@@ -42,8 +42,9 @@ class SoakCases:
     options = ("--max-batch", "16", "--kv-memory", "2M", "--fault", "decode-0=engine-step:1:delay")
 
     def setUp(self):
-        self.cluster = Cluster(options=self.options, env={"BATON_PAGE_TOKENS": "16"},
-                               **self.layout)
+        # One arena: how many there are, and how full, depends on which threads met.
+        self.cluster = Cluster(options=self.options, **self.layout,
+                               env={"BATON_PAGE_TOKENS": "16", "MALLOC_ARENA_MAX": "1"})
         self.addCleanup(self.cluster.close)
         self.client = self.cluster.client
         self.answers = {}

@@ -172,7 +172,7 @@ class Cases(unittest.TestCase):
     def test_many_hand_offs_leave_nothing_behind(self):
         """Descriptors and memory after n, 2n and 3n: they do not grow from the second on."""
         hand_offs = 10000 if LONG else 600
-        cluster = self.start()
+        cluster = self.start(env={"MALLOC_ARENA_MAX": "1"})
         texts = prompts(6)
         usages = []
         with concurrent.futures.ThreadPoolExecutor(6) as pool:

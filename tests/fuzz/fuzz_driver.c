@@ -48,7 +48,7 @@ const char *__ubsan_default_options(void)
     return "abort_on_error=1:print_stacktrace=1";
 }
 #else
-enum { SANITIZED = 0, CPU_SECONDS_MAX = 1 };
+enum { SANITIZED = 0, CPU_SECONDS_MAX = 3 };
 #endif
 
 struct seeds {
