@@ -33,9 +33,18 @@ static const struct {
     {"\\p{N}", CLASS_NUMBERS, "[" CLASS_NUMBERS "]"},
     {"\\P{L}", NULL, "[^" CLASS_LETTERS "]"},
     {"\\P{N}", NULL, "[^" CLASS_NUMBERS "]"},
-    {"\\d", NULL, NULL},
-    {"\\D", NULL, NULL},
-    {"\\w", NULL, "[" CLASS_WORD "]"},
+    {"\\p{Lu}", CLASS_UPPER, "[" CLASS_UPPER "]"},
+    {"\\p{Ll}", CLASS_LOWER, "[" CLASS_LOWER "]"},
+    {"\\p{Lm}", CLASS_MODIFIERS, "[" CLASS_MODIFIERS "]"},
+    {"\\p{Lo}", CLASS_OTHER_LETTERS, "[" CLASS_OTHER_LETTERS "]"},
+    {"\\p{M}", CLASS_MARKS, "[" CLASS_MARKS "]"},
+    {"\\p{P}", CLASS_PUNCTUATION_UNICODE, "[" CLASS_PUNCTUATION_UNICODE "]"},
+    {"\\p{S}", CLASS_SYMBOLS, "[" CLASS_SYMBOLS "]"},
+    {"\\p{Nd}", CLASS_DECIMALS, "[" CLASS_DECIMALS "]"},
+    {"\\p{Han}", CLASS_HAN, "[" CLASS_HAN "]"},
+    {"\\d", CLASS_DECIMALS, "[" CLASS_DECIMALS "]"},
+    {"\\D", NULL, "[^" CLASS_DECIMALS "]"},
+    {"\\w", CLASS_WORD, "[" CLASS_WORD "]"},
     {"\\W", NULL, "[^" CLASS_WORD "]"},
     {"\\b", NULL, NULL},
     {"\\r", NULL, NULL},
@@ -95,6 +104,8 @@ static bool escape_translate(struct translation *translation)
     for (size_t i = 0; i < ARRAY_COUNT(escapes); i++) {
         if (!begins(translation, escapes[i].escape))
             continue;
+        if (translation->in_class && strcmp(escapes[i].escape, "\\W") == 0) // PCRE2's is another
+            return false;
         const char *written = translation->in_class ? escapes[i].in_class : escapes[i].alone;
         const size_t bytes = strlen(escapes[i].escape);
         if (written == NULL) {

@@ -58,21 +58,24 @@ static const struct pretokenize_rules all_rules[] = {
      false,
      false},
     {"deepseek-coder ",
-     {"[\\r\\n]", SPACE "?" LETTERS, SPACE "?\\p{P}+", CJK, NUMBER},
+     {"[\\r\\n]", SPACE "?" LETTERS, SPACE "?[" CLASS_PUNCTUATION_UNICODE "]+", CJK, NUMBER},
      false,
      false,
      false},
     {"deepseek-v3 ",
      {NUMBER "{1,3}", "[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+",
       "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|"
-      "[^\\r\\n" CLASS_LETTERS "\\p{P}\\p{S}]?[" CLASS_LETTERS "\\p{M}]+|"
-      " ?[\\p{P}\\p{S}]+[\\r\\n]*|[" CLASS_SPACES "]*[\\r\\n]+|" SPACES_BUT_LAST "|" SPACES},
+      "[^\\r\\n" CLASS_LETTERS CLASS_PUNCTUATION_UNICODE CLASS_SYMBOLS
+      "]?[" CLASS_LETTERS CLASS_MARKS "]+|"
+      " ?[" CLASS_PUNCTUATION_UNICODE CLASS_SYMBOLS "]+[\\r\\n]*|[" CLASS_SPACES
+      "]*[\\r\\n]+|" SPACES_BUT_LAST "|" SPACES},
      false,
      false,
      false},
     /* What converters write for a vocabulary they do not know. */
     {"default ",
-     {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2_PATTERN, NUMBER "+", "[0-9][0-9][0-9]"},
+     {"[" CLASS_PUNCTUATION_UNICODE "\\$\\+<=>\\^~\\|]+", GPT2_PATTERN, NUMBER "+",
+      "[0-9][0-9][0-9]"},
      false,
      false,
      false},

@@ -325,12 +325,13 @@ static enum status read_punctuation(struct context *context, const struct json *
 {
     enum pretokenize_cut cut;
     TRY(behavior_read(context, step, &cut));
-    return own_add(context, "[" CLASS_PUNCTUATION "]", cut, false);
+    return own_add(context, PATTERN_PUNCTUATION, cut, false);
 }
 
 static enum status read_whitespace(struct context *context, const struct json *step)
 {
-    return own_add(context, "[" CLASS_WORD "]+|[^" CLASS_WORD CLASS_SPACES "]+", CUT_REMOVED, true);
+    return own_add(context, "[" CLASS_WORD_OF_STEP "]+|[^" CLASS_WORD_OF_STEP CLASS_SPACES "]+",
+                   CUT_REMOVED, true);
 }
 
 static enum status read_whitespace_split(struct context *context, const struct json *step)
@@ -355,7 +356,7 @@ static enum status read_delimiter(struct context *context, const struct json *st
 static enum status read_bert(struct context *context, const struct json *step)
 {
     TRY(read_whitespace_split(context, step));
-    return own_add(context, "[" CLASS_PUNCTUATION "]", CUT_ISOLATED, false);
+    return own_add(context, PATTERN_PUNCTUATION, CUT_ISOLATED, false);
 }
 
 static const struct step_row pretokenizer_rows[] = {
