@@ -9,6 +9,7 @@ with 77 where the package is not installed.
 
 import json
 import os
+import pathlib
 import random
 import struct
 import subprocess
@@ -24,11 +25,14 @@ VOCABULARY = 800
 SHOWN = 5
 LONG_PARTS = 1500  # strings that are joined to one, in which words come again
 
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+sys.path.append(os.environ.get("BATON_PYTHON_PACKAGES") or str(CACHE / "baton" / "python"))
+
 try:
     from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers,
                             pre_tokenizers, processors, trainers)
 except ImportError:
-    print("the tokenizers package is not installed")
+    print("the tokenizers package of ops/python.txt is not installed")
     sys.exit(SKIPPED)
 
 MARK = "\u2581"
