@@ -69,7 +69,8 @@ Test(refusals, a_first_token_that_would_come_too_late)
     fake_worker_heartbeat(&prefill, 5000, 100);
     post(&client, 150, "", "");
     const int after_s = expect_refused(&client, "ttft_target", "no prompt", &body);
-    cr_expect(after_s >= 48 && after_s <= 50, "%d s for 5000 tokens", after_s);
+    /* The node is thought to read on since its heartbeat, however long ago that was. */
+    cr_expect(after_s > 1 && after_s <= 50, "%d s for 5000 tokens", after_s);
     cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"ttft\"}"), 2);
     client_close(&first);
     WAIT_FOR(&router, prefill.cancel_count == 1);
@@ -92,10 +93,10 @@ Test(refusals, a_deadline_of_the_clients_own)
     cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"deadline\"}"), 1);
     buffer_free(&body);
     /* One that could be met is a limit for all that follows. */
-    post(&client, 10, "", "X-Deadline-Ms: 3000\r\n");
+    post(&client, 10, "", "X-Deadline-Ms: 6000\r\n");
     WAIT_FOR(&router, client_complete(&client));
     cr_expect_eq(client_status(&client), 504);
-    cr_expect(strstr(client.in.data, "limit of 3000 ms"), "%s", client.in.data);
+    cr_expect(strstr(client.in.data, "limit of 6000 ms"), "%s", client.in.data);
     client_close(&client);
     WAIT_FOR(&router, decode.cancel_count == decode.job_count);
     static const char *const wrong[] = {"0",   "-1",       "abc",
