@@ -293,6 +293,8 @@ enum status net_config_read_folder(const struct model_file *file, struct net_con
     TRY(folder_read_count(&source, folder_either(&source, "max_position_embeddings", "n_positions"),
                           NET_CONTEXT_MAX, &config->context_tokens));
     config->norm_epsilon = config->architecture->norm == NORM_RMS ? 1e-6f : 1e-5f;
+    if (net_has(config, TRAIT_BASE_SAID) && folder_find(&source, "rms_norm_eps") == NULL)
+        return folder_not_kind(&source, "rms_norm_eps", "a number");
     TRY(folder_read_real_or(&source, folder_either(&source, "rms_norm_eps", "layer_norm_epsilon"),
                             1, &config->norm_epsilon));
     TRY(read_heads(&source, config));

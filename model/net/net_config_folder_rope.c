@@ -150,7 +150,7 @@ static enum status read_rope_by_type(const struct folder_source *source,
     return STATUS_OK;
 }
 
-enum status folder_read_rope(const struct folder_source *source, struct net_config *config)
+static enum status read_rotations(const struct folder_source *source, struct net_config *config)
 {
     struct rope_config *global = &config->rope[ROPE_GLOBAL], *local = &config->rope[ROPE_LOCAL];
     const struct json *parameters = folder_find(source, "rope_parameters");
@@ -172,4 +172,20 @@ enum status folder_read_rope(const struct folder_source *source, struct net_conf
     local->factor = 1.0f;
     local->base = 10000.0f;
     return folder_read_real_or(source, "rope_local_base_freq", 1e12, &local->base);
+}
+
+enum status folder_read_rope(const struct folder_source *source, struct net_config *config)
+{
+    static const float usual = 10000.0f;
+    for (size_t i = 0; i < ROPE_COUNT; i++)
+        config->rope[i].base = 0.0f;
+    TRY(read_rotations(source, config));
+    for (size_t i = 0; i < ROPE_COUNT; i++) {
+        if (config->rope[i].base != 0.0f)
+            continue;
+        if (net_has(config, TRAIT_BASE_SAID))
+            return folder_not_kind(source, "rope_theta", "a number");
+        config->rope[i].base = usual;
+    }
+    return STATUS_OK;
 }

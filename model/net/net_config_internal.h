@@ -46,8 +46,10 @@ enum net_trait {
     TRAIT_DENSE_LAYERS = 1 << 10,      /* of a model with experts, where the file says so */
     TRAIT_LOCAL_ROTATION = 1 << 11,    /* layers with a window turn at a base of their own */
     TRAIT_SOFT_CAPS = 1 << 12,         /* of scores and logits, at 50 and 30 if nothing is said */
-    TRAIT_WINDOW_SAID = 1 << 13,       /* config.json must say sliding_window, or null */
-    TRAIT_SCORES_SAID = 1 << 14,       /* and how scores are scaled, and a head's size */
+    /* What config.json must say, because without it programs take values of their own. */
+    TRAIT_WINDOW_SAID = 1 << 13, /* sliding_window, or null */
+    TRAIT_SCORES_SAID = 1 << 14, /* how scores are scaled, and a head's size */
+    TRAIT_BASE_SAID = 1 << 15,   /* rope_theta, and rms_norm_eps */
 };
 
 struct architecture {
@@ -115,8 +117,8 @@ struct net_config {
     uint64_t dense[NET_LAYERS_MAX / 64]; /* a bit a layer: it has none of the experts */
     bool experts_sum_to_one;
 
-    bool float8;                      /* the folder says so, and the sides of tiles with a scale */
-    uint32_t tile_rows, tile_columns; /* each; 0: the usual ones */
+    bool float8;                      /* the folder says that its weights are */
+    uint32_t tile_rows, tile_columns; /* of float8 weights that share a scale; 0: the usual ones */
 };
 
 static inline uint32_t net_query_width(const struct net_config *config)

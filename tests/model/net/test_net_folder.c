@@ -12,8 +12,9 @@
 #define SIZES                                                                                      \
     "\"hidden_size\":32,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":16,"      \
     "\"max_position_embeddings\":64,\"intermediate_size\":64"
-#define GEMMA "\"sliding_window\":8,\"head_dim\":8,\"query_pre_attn_scalar\":8"
-#define MOE   "\"num_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
+#define EPSILON "\"rms_norm_eps\":1e-6,"
+#define GEMMA   EPSILON "\"sliding_window\":8,\"head_dim\":8,\"query_pre_attn_scalar\":8"
+#define MOE     "\"num_experts\":4,\"num_experts_per_tok\":2,\"moe_intermediate_size\":32"
 
 struct refusal {
     const char *model_type, *keys, *words;
@@ -26,14 +27,18 @@ static const struct refusal refusals[] = {
     {"llama", "\"rms_norm_eps\":1e-60", "'rms_norm_eps'"},
     {"llama", "\"partial_rotary_factor\":0.5", "'partial_rotary_factor'"},
     {"llama", "\"mlp_only_layers\":[1]", "'mlp_only_layers'"},
-    {"mixtral", "\"decoder_sparse_step\":2", "'decoder_sparse_step'"},
+    {"mixtral", EPSILON "\"rope_theta\":1e6,\"decoder_sparse_step\":2", "'decoder_sparse_step'"},
     {"llama", "\"no_rope_layers\":[1,0]", "'no_rope_layers'"},
     {"qwen3_moe", MOE ",\"mlp_only_layers\":[2]", "is no layer of 2"},
     {"qwen3_moe", MOE ",\"mlp_only_layers\":[\"x\"]", "is no layer of 2"},
     {"qwen3_moe", MOE ",\"mlp_only_layers\":1", "it must be a list of layers"},
     {"qwen3_moe", MOE ",\"decoder_sparse_step\":0", "from 1 to 1024"},
     {"mistral", "", "has no 'sliding_window'"},
-    {"gemma3_text", "\"head_dim\":8,\"query_pre_attn_scalar\":8", "has no 'sliding_window'"},
+    {"gemma3_text", EPSILON "\"head_dim\":8,\"query_pre_attn_scalar\":8",
+     "has no 'sliding_window'"},
+    {"mixtral", "\"rope_theta\":1e6", "has no 'rms_norm_eps'"},
+    {"mixtral", "\"rms_norm_eps\":1e-5", "has no 'rope_theta'"},
+    {"gemma3_text", GEMMA, "has no 'rope_theta'"},
     {"gemma2", "\"sliding_window\":8,\"head_dim\":8", "has no 'query_pre_attn_scalar'"},
     {"gemma2", GEMMA ",\"final_logit_softcapping\":0", "'final_logit_softcapping'"},
     {"gemma2", GEMMA ",\"hidden_activation\":\"silu\"", "'hidden_activation'"},
