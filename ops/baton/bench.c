@@ -16,6 +16,7 @@ struct bench {
 static const struct bench benches[] = {
     {"kernels", "every kernel at model shapes, beside the machine's limits", bench_kernels},
     {"model", "tokens per second of prefill and decode, and where the time goes", bench_model},
+    {"placement", "the choice of workers, by pages known and length of prompts", bench_placement},
     {"text", "the tokenizer: prose, ids, a megabyte of one character", bench_text},
     {"transfer", "hand-offs of pages between two processes, beside raw messages", bench_transfer},
 };

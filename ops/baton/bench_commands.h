@@ -4,6 +4,7 @@
 
 int bench_kernels(int argc, char **argv);
 int bench_model(int argc, char **argv);
+int bench_placement(int argc, char **argv);
 int bench_text(int argc, char **argv);
 int bench_transfer(int argc, char **argv);
 

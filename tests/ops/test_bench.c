@@ -150,6 +150,27 @@ Test(bench, a_filter_and_an_instruction_set_choose_kernels)
     outcome_free(&outcome);
 }
 
+Test(bench, placement_is_measured_by_pages_and_prompts)
+{
+    struct lines lines;
+    struct outcome outcome = CALL(command_bench, "placement", "--workers", "6", "--pages", "4096",
+                                  "--budget-ms", "1", "--json");
+    cr_assert_eq(outcome.exit_code, 0, "%s", outcome.error.data);
+    lines_parse(&outcome, &lines);
+    cr_assert_eq(lines.count, 9);
+    static const double pages[] = {4, 128, 4096}, tokens[] = {200, 3000, 30000};
+    for (size_t i = 0; i < lines.count; i++) {
+        cr_expect_eq(number(lines.roots[i], "workers"), 6);
+        cr_expect_eq(number(lines.roots[i], "index_pages"), pages[i / 3]);
+        cr_expect_eq(number(lines.roots[i], "prompt_tokens"), tokens[i % 3]);
+        cr_expect_gt(number(lines.roots[i], "hash_us"), 0);
+        cr_expect_gt(number(lines.roots[i], "choose_us"), 0);
+        cr_expect_gt(number(lines.roots[i], "expect_us"), 0);
+    }
+    lines_free(&lines);
+    outcome_free(&outcome);
+}
+
 /* Arguments and the words of the refusal. */
 struct refusal {
     const char *arguments[8];
@@ -168,6 +189,8 @@ Test(bench, wrong_options_have_their_sentences)
         {{"kernels", "--filter", "warp", "--budget-ms", "1"}, 1, "'warp' in its name"},
         {{"kernels", "--budget-ms", "0"}, 2, "budget-ms"},
         {{"kernels", "--like", "7b"}, 2, "7b"},
+        {{"placement", "--workers", "1"}, 2, "workers"},
+        {{"placement", "--pages", "17000000"}, 2, "pages"},
         {{"model"}, 2, "--model is missing"},
         {{"model", "--model", "/nowhere/model.gguf"}, 1, "/nowhere/model.gguf"},
         {{"model", "--model", model, "--prefill", "0"}, 1, "--prefill is '0'"},

@@ -128,35 +128,42 @@ static void fill_queue(struct client *waiting, uint32_t count, const char *const
     }
 }
 
-Test(refusals, a_queue_that_is_full)
+static void expect_full(const char *option, const char *value)
 {
-    static const struct {
-        const char *option, *value;
-    } rows[] = {{"--queue-requests", "2"}, {"--queue-tokens", "250"}, {"--queue-bytes", "800"}};
-    for (int row = 0; row < 3; row++) {
-        const char *const extra[] = {rows[row].option, rows[row].value, NULL};
-        serving_start(extra);
-        serving_connect(false);
-        struct client waiting[2], client;
-        fill_queue(waiting, 2, NULL);
-        post(&client, 100, "", "");
-        struct buffer body = {0};
-        cr_expect_geq(expect_refused(&client, "overloaded", "Too many requests wait", &body), 1);
-        buffer_free(&body);
-        cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"queue\"}"), 1,
-                     "%s", rows[row].option);
-        decode.automatic = prefill.automatic = true;
-        fake_worker_heartbeat(&decode, 0, 100);
-        for (int i = 0; i < 2; i++) {
-            WAIT_FOR(&router, client_complete(&waiting[i]));
-            cr_expect_eq(client_status(&waiting[i]), 200);
-            client_close(&waiting[i]);
-        }
-        serving_expect_idle();
-        router_process_stop(&router);
-        fake_worker_close(&prefill);
-        fake_worker_close(&decode);
+    const char *const extra[] = {option, value, NULL};
+    struct buffer body = {0};
+    serving_start(extra);
+    serving_connect(false);
+    struct client waiting[2], client;
+    fill_queue(waiting, 2, NULL);
+    post(&client, 100, "", "");
+    cr_expect_geq(expect_refused(&client, "overloaded", "Too many requests wait", &body), 1);
+    cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"queue\"}"), 1);
+    decode.automatic = prefill.automatic = true;
+    fake_worker_heartbeat(&decode, 0, 100);
+    for (int i = 0; i < 2; i++) {
+        WAIT_FOR(&router, client_complete(&waiting[i]));
+        cr_expect_eq(client_status(&waiting[i]), 200);
+        client_close(&waiting[i]);
     }
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
+Test(refusals, too_many_requests_wait)
+{
+    expect_full("--queue-requests", "2");
+}
+
+Test(refusals, too_many_tokens_wait)
+{
+    expect_full("--queue-tokens", "250");
+}
+
+Test(refusals, too_many_bytes_wait)
+{
+    expect_full("--queue-bytes", "800");
 }
 
 /* Prompts are told apart by their length. */
