@@ -1,7 +1,10 @@
 #include "router/openai_error.h"
 
+#include <ctype.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json.h"
 
@@ -15,6 +18,46 @@ enum status openai_error_set(struct openai_error *error, int http_status, const 
     vsnprintf(error->message, sizeof error->message, format, arguments);
     va_end(arguments);
     return STATUS_INVALID;
+}
+
+/* host:port, as errors of the network name it. */
+static bool is_address(const char *word, size_t bytes)
+{
+    size_t digits = 0;
+    while (digits < bytes && isdigit((unsigned char)word[bytes - 1 - digits]))
+        digits++;
+    if (digits == 0 || digits > 5 || bytes < digits + 2 || word[bytes - 1 - digits] != ':')
+        return false;
+    for (size_t i = 0; i < bytes - digits - 1; i++) {
+        if (!isalnum((unsigned char)word[i]) && !strchr(".-_:[]%", word[i]))
+            return false;
+    }
+    return true;
+}
+
+void openai_error_hide_places(struct openai_error *error)
+{
+    static const char between[] = " ,;()\"'";
+    char hidden[OPENAI_MESSAGE_BYTES];
+    size_t used = 0;
+    for (const char *at = error->message; *at && used + 1 < sizeof hidden;) {
+        const size_t bytes = strcspn(at, between);
+        size_t core = bytes; /* without the end of its sentence */
+        while (core > 0 && (at[core - 1] == '.' || at[core - 1] == ':'))
+            core--;
+        const char *told = is_address(at, core)       ? "(address)"
+                           : at[0] == '/' && core > 1 ? "(path)"
+                                                      : NULL;
+        const size_t behind = bytes - core + (at[bytes] != '\0');
+        const int written =
+            told ? snprintf(hidden + used, sizeof hidden - used, "%s%.*s", told, (int)behind,
+                            at + core)
+                 : snprintf(hidden + used, sizeof hidden - used, "%.*s", (int)(core + behind), at);
+        used += (size_t)written;
+        at += core + behind;
+    }
+    if (used > 0)
+        snprintf(error->message, sizeof error->message, "%s", hidden);
 }
 
 const char *openai_error_type(int http_status)

@@ -20,6 +20,8 @@ struct openai_error {
 enum status openai_error_set(struct openai_error *error, int http_status, const char *param,
                              const char *code, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+/* Takes addresses and paths out of the message: they are the operator's, and logged elsewhere. */
+void openai_error_hide_places(struct openai_error *error);
 /* Appends the object. */
 void openai_error_write(const struct openai_error *error, struct buffer *out);
 /* The type clients know for a status: "invalid_request_error", "server_error" ... */
