@@ -22,7 +22,7 @@ enum {
 };
 
 struct ask_options {
-    const char *url, *model, *system;
+    const char *url, *api_key, *model, *system;
     uint32_t max_tokens, timeout_ms;
     double temperature;
     bool json;
@@ -31,6 +31,9 @@ struct ask_options {
 #define OPTION(field) offsetof(struct ask_options, field)
 static const struct config_row ask_rows[] = {
     {"url", CONFIG_TEXT, OPTION(url), "http://127.0.0.1:8000", "URL", "the router", 0, 0},
+    {"api-key", CONFIG_TEXT, OPTION(api_key), NULL, "KEY",
+     "key of a router that asks for one; better given as $BATON_API_KEY, which ps does not show", 0,
+     0},
     {"model-name", CONFIG_TEXT, OPTION(model), NULL, "NAME", "model (default: the served one)", 0,
      0},
     {"system", CONFIG_TEXT, OPTION(system), NULL, "TEXT", "system message", 0, 0},
@@ -181,6 +184,30 @@ static enum status judge(struct ask *ask, CURLcode code, struct error *error)
     return STATUS_OK;
 }
 
+/* A key is one word: a line break in it would be a header of its own. */
+static enum status add_key(const char *key, struct curl_slist **headers, struct error *error)
+{
+    enum { KEY_BYTES_MAX = 1024 };
+    if (!key)
+        return STATUS_OK;
+    size_t bytes = strlen(key);
+    for (size_t i = 0; i < bytes; i++) {
+        if (key[i] <= ' ' || key[i] > '~')
+            bytes = 0;
+    }
+    if (bytes == 0 || bytes > KEY_BYTES_MAX) {
+        curl_slist_free_all(*headers);
+        return error_set(error, STATUS_INVALID,
+                         "--api-key is not one word of 1 to %d printable characters",
+                         KEY_BYTES_MAX);
+    }
+    char line[KEY_BYTES_MAX + 32];
+    snprintf(line, sizeof line, "Authorization: Bearer %s", key);
+    *headers = curl_slist_append(*headers, line);
+    CHECK(*headers != NULL);
+    return STATUS_OK;
+}
+
 static enum status transfer(struct ask *ask, const struct buffer *body, struct error *error)
 {
     char url[2048];
@@ -195,6 +222,7 @@ static enum status transfer(struct ask *ask, const struct buffer *body, struct e
     /* Long prompts go at once, without waiting for a "100 Continue". */
     headers = curl_slist_append(headers, "Expect:");
     CHECK(headers != NULL);
+    TRY(add_key(ask->options->api_key, &headers, error));
     CURL *curl = ask->curl;
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");

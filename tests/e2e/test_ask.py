@@ -38,12 +38,13 @@ class Server:
 
     def __init__(self, body, status=200, content_type="text/event-stream", piece=None):
         server = self
-        self.requests = []
+        self.requests, self.keys = [], []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 length = int(self.headers["Content-Length"])
                 server.requests.append((self.path, json.loads(self.rfile.read(length))))
+                server.keys.append(self.headers.get("Authorization"))
                 self.send_response(status)
                 self.send_header("Content-Type", content_type)
                 self.end_headers()
@@ -161,6 +162,16 @@ class AskTest(unittest.TestCase):
             free.bind(("127.0.0.1", 0))
             result = run(BATON, "ask", "--url", f"http://127.0.0.1:{free.getsockname()[1]}", "x")
         self.assert_fails(result, "nobody listens at http://127.0.0.1:")
+
+    def test_a_key_is_shown(self):
+        _, server = self.ask(GOOD, "--api-key", "sk-one", "x")
+        self.assertEqual(server.keys, ["Bearer sk-one"])
+        _, server = self.ask(GOOD, "x")
+        self.assertEqual(server.keys, [None])
+        for key in ("", "a b", "a\r\nX: y"):
+            result, server = self.ask(GOOD, "--api-key", key, "x")
+            self.assert_fails(result, "--api-key is not one word")
+            self.assertEqual(server.keys, [])
 
     def test_usage(self):
         self.assertEqual(run(BATON, "ask").returncode, 2)
