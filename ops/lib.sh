@@ -294,8 +294,9 @@ python_path=
 python_error=
 python_ensure() {
   local folder wanted scratch
-  folder=$(model_cache_folder)/python
-  wanted="$(python3 -V) $(sha256sum <"$root/ops/python.txt" | cut -d ' ' -f 1)"
+  # A folder for each list: other trees may have another one, and use theirs at this moment.
+  folder=$(model_cache_folder)/python-$(sha256sum <"$root/ops/python.txt" | cut -c 1-12)
+  wanted=$(python3 -V)
   if [ "$(cat "$folder/.complete" 2>/dev/null)" != "$wanted" ]; then
     if ! mkdir -p "$folder" 2>/dev/null || ! scratch=$(mktemp -d "$folder.XXXXXX"); then
       python_error="the folder $folder cannot be written"

@@ -15,8 +15,8 @@
 #include "router/openai_error.h"
 
 /* A client that still sends would get a reset instead of the answer when the connection closes over
- * its unread bytes: so much of them is read, for so long. */
-enum { LINGER_MS = 5000, LINGER_BYTES = 16 << 20 };
+ * its unread bytes: so much of them is read, for the time that a request may take. */
+enum { LINGER_BYTES = 16 << 20 };
 
 struct http_watch {
     struct http_watches *watches;
@@ -127,7 +127,7 @@ static bool guard_input(struct http_watch *watch, struct evbuffer *input, size_t
 static void refuse(struct http_watch *watch)
 {
     answer(watch);
-    watch->linger_ns = clock_now_ns(clock_monotonic()) + (uint64_t)LINGER_MS * NS_PER_MS;
+    watch->linger_ns = clock_now_ns(clock_monotonic()) + watch->watches->read_ns;
 }
 
 /* Runs for every change of a connection's input, before evhttp looks at it. */

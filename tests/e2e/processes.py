@@ -1,5 +1,7 @@
 """Finding the binaries, waiting with a deadline, talking to a server: what all e2e tests share."""
+import hashlib
 import http.client
+import importlib
 import json
 import os
 import pathlib
@@ -84,14 +86,20 @@ def real_model():
     return path
 
 
-def python_packages():
-    """The folder of ops/python.txt's packages goes into the path, or the test skips."""
+def python_package(name):
+    """A module of ops/python.txt's packages, or the test skips."""
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
-    path = pathlib.Path(os.environ.get("BATON_PYTHON_PACKAGES") or cache / "baton" / "python")
+    listed = hashlib.sha256((ROOT / "ops" / "python.txt").read_bytes()).hexdigest()[:12]
+    path = pathlib.Path(os.environ.get("BATON_PYTHON_PACKAGES")
+                        or cache / "baton" / f"python-{listed}")
     if not (path / ".complete").is_file():
         raise unittest.SkipTest(f"the packages of ops/python.txt are not in {path}; ops/test puts "
                                 "them there")
     sys.path.insert(0, str(path))
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:  # of another Python than this one
+        raise unittest.SkipTest(f"{name} in {path}: {error}") from error
 
 
 def shared_folder():

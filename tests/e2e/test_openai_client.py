@@ -5,21 +5,20 @@ import tempfile
 import unittest
 
 from cluster import Cluster, Router, tiny_model
-from processes import python_packages
+from processes import python_package
 
 KEY = "sk-0123456789abcdef"
 LIMITED = "sk-one-request-a-minute"
 
 
 def setUpModule():
-    python_packages()
+    global openai
+    openai = python_package("openai")
 
 
 class OpenaiTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        import openai
-        cls.openai = openai
         cls.scratch = tempfile.TemporaryDirectory(prefix="baton-keys-")
         keys = pathlib.Path(cls.scratch.name) / "keys"
         keys.write_text(f"{KEY} acme\n{LIMITED} deli requests=1\n")
@@ -37,7 +36,7 @@ class OpenaiTest(unittest.TestCase):
 
     @classmethod
     def dial(cls, key, **options):
-        return cls.openai.OpenAI(base_url=cls.cluster.url + "/v1", api_key=key, max_retries=0,
+        return openai.OpenAI(base_url=cls.cluster.url + "/v1", api_key=key, max_retries=0,
                                  timeout=60, **options)
 
     def chat(self, client=None, **fields):
@@ -56,7 +55,7 @@ class OpenaiTest(unittest.TestCase):
         self.assertEqual(model.object, "model")
         self.assertEqual(model.max_model_len, 2048)
         self.assertEqual(self.client.models.retrieve(model.id).id, model.id)
-        with self.assertRaises(self.openai.NotFoundError) as caught:
+        with self.assertRaises(openai.NotFoundError) as caught:
             self.client.models.retrieve("another")
         self.assertEqual(caught.exception.code, "model_not_found")
 
@@ -115,7 +114,7 @@ class OpenaiTest(unittest.TestCase):
         self.assertEqual(logprobs.text_offset[0], 0)
 
     def test_errors_have_their_classes(self):
-        openai, long = self.openai, "word " * 3000
+        long = "word " * 3000
         cases = (
             (openai.BadRequestError, "temperature", None, lambda: self.chat(temperature=3)),
             (openai.BadRequestError, "messages", None, lambda: self.chat(messages=[])),
@@ -145,7 +144,7 @@ class OpenaiTest(unittest.TestCase):
                       caught.exception.message)
 
     def test_too_large_a_body(self):
-        with self.assertRaises(self.openai.APIStatusError) as caught:
+        with self.assertRaises(openai.APIStatusError) as caught:
             self.chat(messages=[{"role": "user", "content": "x" * (2 << 20)}])
         self.assertEqual(caught.exception.status_code, 413)
         self.assertEqual(caught.exception.code, "body_too_large")
@@ -153,7 +152,7 @@ class OpenaiTest(unittest.TestCase):
     def test_a_limit_says_when_to_come_back(self):
         client = self.dial(LIMITED)
         self.chat(client)
-        with self.assertRaises(self.openai.RateLimitError) as caught:
+        with self.assertRaises(openai.RateLimitError) as caught:
             self.chat(client)
         self.assertEqual(caught.exception.code, "rate_limit_exceeded")
         after_s = int(caught.exception.response.headers["Retry-After"])
@@ -162,7 +161,6 @@ class OpenaiTest(unittest.TestCase):
 
 class OpenaiWithoutWorkersTest(unittest.TestCase):
     def test_nobody_to_serve_is_a_server_error(self):
-        import openai
         router = Router()
         self.addCleanup(router.close)
         client = openai.OpenAI(base_url=router.url + "/v1", api_key="none", max_retries=0)
