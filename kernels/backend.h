@@ -249,6 +249,10 @@ struct backend_ops {
     void (*weight_fill)(struct backend *, struct weight *, const struct weight_source *source);
     void (*weight_release)(struct backend *, struct weight *); /* NULL is fine */
     size_t (*weight_bytes)(const struct weight *);
+    /* Activations enter products with this weight as floats in the NATIVE mode too: exact, and as
+     * fast where few rows meet many weights. The profile does not name it: whoever compares results
+     * must. Before the first use. */
+    void (*weight_take_floats)(struct backend *, struct weight *);
 
     /* out[T][K] = rows `ids` (host memory, each < N) of the matrix, widened to float. */
     void (*embed)(struct backend *, const struct weight *, const int32_t *ids, uint32_t rows,

@@ -38,6 +38,7 @@ static const struct backend_ops CPU_OPS = {
     .weight_fill = cpu_weight_fill,
     .weight_release = cpu_weight_release,
     .weight_bytes = cpu_weight_bytes,
+    .weight_take_floats = cpu_weight_take_floats,
     .embed = cpu_embed,
     .rms_norm = cpu_rms_norm,
     .matmul = cpu_matmul,

@@ -120,7 +120,7 @@ static void run_gated(struct gated_job *job)
     job->piece_strips += job->piece_strips == 0;
     job->pieces = (job->strips + job->piece_strips - 1) / job->piece_strips;
     job->after = reading_begin(cpu, job->gate, job->piece_strips * job->strip_panels);
-    const enum activation_form form = activation_form_for(cpu, job->gate->kind);
+    const enum activation_form form = activation_form_for(cpu, job->gate);
     const size_t products = 2 * (size_t)job->rows * job->gate->k * job->gate->n;
     if (!products_worth_team(form, products)) {
         for (uint32_t piece = 0; piece < job->pieces; piece++)
@@ -141,12 +141,12 @@ void cpu_feed_forward(struct backend *backend, const struct feed_forward_args *a
     if (args->rows == 0)
         return;
     const float *x = device_floats(args->x);
-    const enum activation_form gate_form = activation_form_for(cpu, gate->kind);
-    const enum activation_form up_form = activation_form_for(cpu, up->kind);
+    const enum activation_form gate_form = activation_form_for(cpu, gate);
+    const enum activation_form up_form = activation_form_for(cpu, up);
     struct gated_job job = {.cpu = cpu,
                             .gate = gate,
                             .up = up,
-                            .form = activation_form_for(cpu, args->down->kind),
+                            .form = activation_form_for(cpu, args->down),
                             .out = cpu->inner_activations,
                             .rows = args->rows};
     job.gate_activations =

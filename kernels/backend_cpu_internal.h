@@ -66,6 +66,7 @@ struct weight {
     uint32_t n, k;
     bool half_scales;
     bool filled;                  /* before the first use */
+    bool float_rows;              /* activations enter its products as they are */
     enum weight_kind source_kind; /* that it is filled with; another or the same, coarser */
     uint32_t span;                /* groups that share a scale; above 1 only for Q8 */
     uint8_t *panels;
@@ -148,6 +149,7 @@ void cpu_weight_fill(struct backend *backend, struct weight *weight,
                      const struct weight_source *source);
 void cpu_weight_release(struct backend *backend, struct weight *weight);
 size_t cpu_weight_bytes(const struct weight *weight);
+void cpu_weight_take_floats(struct backend *backend, struct weight *weight);
 /* Of one member, for rows of `width` inputs: 0 unless the profile has coarser groups than files. */
 size_t requantize_buffer_bytes(const struct backend_cpu *cpu, uint32_t width);
 
@@ -164,7 +166,8 @@ void cpu_gather_rows(struct backend *backend, device_ptr x, const uint32_t *indi
 
 /* backend_cpu_matmul.c */
 enum { GATED_BLOCK_ROWS = 96, GATED_BUFFER_FLOATS = GATED_BLOCK_ROWS * 2 * PANEL_ROWS };
-enum activation_form activation_form_for(const struct backend_cpu *cpu, enum weight_kind kind);
+enum activation_form activation_form_for(const struct backend_cpu *cpu,
+                                         const struct weight *weight);
 size_t activation_row_bytes(enum activation_form form, uint32_t k);
 
 /* Some columns of some rows, to be brought into a form. */

@@ -55,11 +55,11 @@ static matmul_kernel *f32_kernel(const struct kernel_table *kernels, enum weight
     return NULL;
 }
 
-enum activation_form activation_form_for(const struct backend_cpu *cpu, enum weight_kind kind)
+enum activation_form activation_form_for(const struct backend_cpu *cpu, const struct weight *weight)
 {
-    if (cpu->mode == ACTIVATION_F32 || kind == WEIGHT_F32)
+    if (cpu->mode == ACTIVATION_F32 || weight->kind == WEIGHT_F32 || weight->float_rows)
         return FORM_F32;
-    return kind == WEIGHT_BF16 ? FORM_BF16 : FORM_I8;
+    return weight->kind == WEIGHT_BF16 ? FORM_BF16 : FORM_I8;
 }
 
 size_t activation_row_bytes(enum activation_form form, uint32_t k)
@@ -200,7 +200,7 @@ struct matmul_task product_task(const struct weight *weight, const void *activat
 
 matmul_kernel *product_kernel(const struct backend_cpu *cpu, const struct weight *weight)
 {
-    return activation_form_for(cpu, weight->kind) == FORM_F32
+    return activation_form_for(cpu, weight) == FORM_F32
                ? f32_kernel(&cpu->kernels, weight->kind)
                : native_kernel(&cpu->kernels, weight->kind);
 }
@@ -292,9 +292,8 @@ static void products_piece(void *arg, uint32_t member, uint32_t piece)
 void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
                   uint32_t output_count, const void *activations, uint32_t rows, bool accumulate)
 {
-    const enum weight_kind kind = outputs[0].weight->kind;
     const uint32_t k = outputs[0].weight->k;
-    const enum activation_form form = activation_form_for(cpu, kind);
+    const enum activation_form form = activation_form_for(cpu, outputs[0].weight);
     struct products_job job = {.cpu = cpu,
                                .outputs = outputs,
                                .output_count = output_count,
@@ -329,8 +328,8 @@ void cpu_matmul(struct backend *backend, const struct matmul_args *args)
         return;
     const struct weight *weight = args->weight;
     const void *activations =
-        activations_prepare(cpu, activation_form_for(cpu, weight->kind), device_floats(args->x),
-                            NULL, 0, args->rows, weight->k, cpu->activations);
+        activations_prepare(cpu, activation_form_for(cpu, weight), device_floats(args->x), NULL, 0,
+                            args->rows, weight->k, cpu->activations);
     const struct project_output output = {weight, args->out, args->bias};
     products_run(cpu, &output, 1, activations, args->rows, args->accumulate);
 }
@@ -344,11 +343,11 @@ void cpu_project(struct backend *backend, const struct project_args *args)
         return;
     for (uint32_t first = 0, end; first < args->output_count; first = end) {
         const struct weight *weight = args->outputs[first].weight;
-        const enum activation_form form = activation_form_for(cpu, weight->kind);
+        const enum activation_form form = activation_form_for(cpu, weight);
         for (end = first + 1; end < args->output_count; end++) {
             const struct weight *other = args->outputs[end].weight;
             CHECK(other->k == weight->k);
-            if (activation_form_for(cpu, other->kind) != form)
+            if (activation_form_for(cpu, other) != form)
                 break;
         }
         const void *activations =

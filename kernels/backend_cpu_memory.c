@@ -171,6 +171,12 @@ size_t requantize_buffer_bytes(const struct backend_cpu *cpu, uint32_t width)
     return backend_cpu_coarse(cpu) ? PANEL_ROWS * groups * (WEIGHT_GROUP + sizeof(float)) : 0;
 }
 
+/* Coarser profiles have their kernels and are not after exactness. */
+void cpu_weight_take_floats(struct backend *backend, struct weight *weight)
+{
+    weight->float_rows = !backend_cpu_coarse(backend_cpu_of(backend));
+}
+
 /* A running fill. */
 struct weight_fill {
     const struct backend_cpu *cpu;

@@ -79,7 +79,7 @@ void cpu_project_top(struct backend *backend, const struct project_top_args *arg
     CHECK(args->count >= 1 && args->count <= PROJECT_TOP_MAX && args->count <= args->id_count);
     if (args->rows == 0)
         return;
-    const enum activation_form form = activation_form_for(cpu, weight->kind);
+    const enum activation_form form = activation_form_for(cpu, weight);
     struct top_job job = {.cpu = cpu,
                           .weight = weight,
                           .row_bytes = activation_row_bytes(form, weight->k),

@@ -277,6 +277,61 @@ Test(backend_cpu, one_scale_that_is_no_half_makes_all_of_them_floats)
     fixture_close(&fixture);
 }
 
+/* out[rows][n]; alone, or behind a product whose activations take another form. */
+static void product(struct fixture *fixture, const struct fixture_weight *before,
+                    const struct fixture_weight *weight, const float *x, uint32_t rows, float *out)
+{
+    float *other = malloc((size_t)rows * weight->n * sizeof(float));
+    const struct project_output outputs[] = {{before->weight, on_device(other), {0}},
+                                             {weight->weight, on_device(out), {0}}};
+    fixture->backend->ops->project(fixture->backend, &(struct project_args){.x = on_device(x),
+                                                                            .outputs = outputs,
+                                                                            .output_count = 2,
+                                                                            .rows = rows});
+    free(other);
+}
+
+/* The bits are those of the profile with f32 activations, and they are others without; the largest
+ * output is one of them. */
+Test(backend_cpu, a_weight_that_takes_floats_computes_as_the_f32_profile)
+{
+    enum { N = 83, K = 96, ROWS = 5 };
+    float *x = random_floats(2, ROWS * K);
+    float expected[ROWS * N], rounded[ROWS * N], out[ROWS * N];
+    for (const char *const *isa = fixture_isas(); *isa; isa++) {
+        for (enum weight_kind kind = WEIGHT_BF16; kind <= WEIGHT_Q4A; kind++) {
+            struct fixture f32 = fixture_open(*isa, ACTIVATION_F32, 2);
+            struct fixture native = fixture_open(*isa, ACTIVATION_NATIVE, 2);
+            struct fixture_weight reference, before, weight;
+            struct top_entry top[ROWS];
+            fixture_weight_make(&f32, &reference, kind, N, K, 5);
+            fixture_weight_make(&native, &before, kind, N, K, 6);
+            fixture_weight_make(&native, &weight, kind, N, K, 5);
+            product(&f32, &reference, &reference, x, ROWS, expected);
+            product(&native, &before, &weight, x, ROWS, rounded);
+            native.backend->ops->weight_take_floats(native.backend, weight.weight);
+            product(&native, &before, &weight, x, ROWS, out);
+            cr_assert_arr_eq(out, expected, sizeof(out));
+            cr_assert_neq(memcmp(rounded, expected, sizeof(out)), 0);
+            native.backend->ops->project_top(native.backend,
+                                             &(struct project_top_args){.x = on_device(x),
+                                                                        .weight = weight.weight,
+                                                                        .id_count = N,
+                                                                        .count = 1,
+                                                                        .rows = ROWS,
+                                                                        .out = top});
+            for (uint32_t row = 0; row < ROWS; row++)
+                cr_assert_eq(top[row].value, expected[row * N + (uint32_t)top[row].id]);
+            fixture_weight_free(&f32, &reference);
+            fixture_weight_free(&native, &before);
+            fixture_weight_free(&native, &weight);
+            fixture_close(&f32);
+            fixture_close(&native);
+        }
+    }
+    free(x);
+}
+
 Test(backend_cpu, gather_takes_rows_in_any_order)
 {
     struct fixture fixture = fixture_open("ref", ACTIVATION_AUTO, 1);
