@@ -14,9 +14,11 @@
 #include "base/team.h"
 #include "model/format/gguf.h"
 #include "model/format/model_file.h"
+#include "model/model_calibrate_internal.h"
 #include "model/net/forward_internal.h"
 #include "model/net/net_config_internal.h"
 #include "model/net/probe_internal.h"
+#include "model/net/quantize_internal.h"
 #include "model/net/weights_internal.h"
 #include "model/text/text.h"
 
@@ -36,6 +38,7 @@ struct model {
     struct forward *forward;
     struct model_info info;
     struct model_identity identity;
+    struct token_list calibration; /* while it is opened: ids to measure quantising on */
     char backend_text[160];
 };
 
@@ -87,14 +90,34 @@ static bool has_tokenizer(const struct model_file *file)
     return access(path, F_OK) == 0;
 }
 
+/* text is NULL for a model of ids alone. */
+static enum status read_calibration(struct model *model, const struct text *text,
+                                    const struct model_options *options, struct error *error)
+{
+    if (options->calibrate != NULL && options->quantize == QUANTIZE_NONE)
+        return error_set(error, STATUS_INVALID,
+                         "there is a text to calibrate on (%s), but nothing is to be quantised",
+                         options->calibrate);
+    if (options->calibrate != NULL && text == NULL)
+        return error_set(error, STATUS_UNSUPPORTED,
+                         "%s cannot be read as tokens: the model has no tokenizer",
+                         options->calibrate);
+    if (text != NULL && (options->calibrate != NULL || options->quantize == QUANTIZE_INT4))
+        return calibration_read(text, options->calibrate, options->context_tokens,
+                                &model->calibration, error);
+    if (options->quantize == QUANTIZE_INT4)
+        calibration_invent(model->config.vocab_count, options->context_tokens, &model->calibration);
+    return STATUS_OK;
+}
+
 static enum status read_text(struct model *model, const struct model_file *file,
-                             struct error *error)
+                             const struct model_options *options, struct error *error)
 {
     struct text *text;
     if (!has_tokenizer(file)) {
         model->info.token_count = model->config.vocab_count;
         snprintf(model->info.name, sizeof model->info.name, "%.63s", model_file_name(file));
-        return STATUS_OK;
+        return read_calibration(model, NULL, options, error);
     }
     TRY(model_file_gguf(file) != NULL ? text_open_gguf(model_file_gguf(file), &text, error)
                                       : text_open(model_file_path(file), &text, error));
@@ -108,6 +131,8 @@ static enum status read_text(struct model *model, const struct model_file *file,
     model->info.token_count = info->vocab_count;
     model->identity.tokenizer = info->digest;
     memcpy(model->info.name, info->name, sizeof model->info.name);
+    if (status == STATUS_OK)
+        status = read_calibration(model, text, options, error);
     text_close(text);
     return status;
 }
@@ -215,24 +240,81 @@ static enum status open_pages(struct model *model, const struct model_options *o
 }
 
 /* The same files quantised in another way are other weights. */
-static struct digest128 weights_identity(struct digest128 digest, enum model_quantize quantize)
+static struct digest128 weights_identity(struct digest128 digest, const struct quantize_plan *plan)
 {
-    static const char *const schemes[] = {
-        [QUANTIZE_INT8] = "int8g32 1", [QUANTIZE_INT4] = "int4g32 int8g32 1"};
-    if (quantize == QUANTIZE_NONE)
+    if (plan->scheme == QUANTIZE_NONE)
         return digest;
     struct buffer text = {0};
     buffer_add(&text, &digest, sizeof digest);
-    buffer_add_text(&text, schemes[quantize]);
+    quantize_plan_describe(plan, &text);
     digest = hash128(text.data, text.size, 0);
     buffer_free(&text);
     return digest;
 }
 
+/* Shares of the time of a load that chooses widths: the first load, the choice, and the load by it.
+ */
+#define FIRST_SHARE  0.15
+#define CHOICE_SHARE 0.7
+
+static enum status choose_widths(struct model *model, const struct model_file *file,
+                                 const struct model_options *options,
+                                 struct load_progress *progress, struct quantize_plan *plan,
+                                 struct error *error)
+{
+    *progress = (struct load_progress){.report = progress->report,
+                                       .arg = progress->arg,
+                                       .from = FIRST_SHARE,
+                                       .share = CHOICE_SHARE,
+                                       .total_bytes = progress->total_bytes};
+    const struct quantize_choice choice = {.file = file,
+                                           .config = &model->config,
+                                           .backend = model->backend,
+                                           .weights = &model->weights,
+                                           .layout = page_pool_layout(model->pages),
+                                           .max_rows = options->max_rows,
+                                           .token_count = model->info.token_count,
+                                           .ids = model->calibration.ids,
+                                           .id_count = (uint32_t)model->calibration.count,
+                                           .progress = progress};
+    TRY(quantize_choose(&choice, plan, error));
+    progress->from = FIRST_SHARE + CHOICE_SHARE;
+    progress->share = 1 - progress->from;
+    if (!quantize_plan_any(plan)) {
+        load_progress_report(progress, 1, 1);
+        return STATUS_OK;
+    }
+    /* From the beginning, so that the weights stand side by side in the order in which they are
+     * read, and none of what was tried is left between them. */
+    weights_release(&model->weights, model->backend);
+    return weights_load(file, &model->config, model->backend, plan, progress, &model->weights,
+                        error);
+}
+
+static enum status load_weights(struct model *model, const struct model_file *file,
+                                const struct model_options *options, struct quantize_plan *plan,
+                                struct error *error)
+{
+    const bool chooses = options->quantize == QUANTIZE_INT4;
+    struct load_progress progress = {.report = options->progress,
+                                     .arg = options->progress_arg,
+                                     .share = chooses ? FIRST_SHARE : 1};
+    const uint64_t begin_ns = clock_now_ns(clock_monotonic());
+    TRY(weights_load(file, &model->config, model->backend, plan, &progress, &model->weights,
+                     error));
+    if (chooses)
+        TRY(choose_widths(model, file, options, &progress, plan, error));
+    model->info.pack_seconds = (double)(clock_now_ns(clock_monotonic()) - begin_ns) / NS_PER_S;
+    model->info.weight_bytes = model->weights.bytes;
+    model->info.tensor_bytes = model->weights.tensor_bytes;
+    model->info.narrow_share = plan->share;
+    model->identity.weights = weights_identity(model_file_digest(file), plan);
+    return STATUS_OK;
+}
+
 static enum status open_net(struct model *model, const struct model_file *file,
                             const struct model_options *options, struct error *error)
 {
-    const struct load_progress progress = {options->progress, options->progress_arg};
     const struct forward_limits limits = {
         .rows = options->max_rows,
         .sequences = options->max_sequences,
@@ -240,12 +322,11 @@ static enum status open_net(struct model *model, const struct model_file *file,
         .context_tokens = options->context_tokens,
         .token_count = model->info.token_count,
     };
-    const uint64_t begin_ns = clock_now_ns(clock_monotonic());
-    TRY(weights_load(file, &model->config, model->backend, options->quantize, &progress,
-                     &model->weights, error));
-    model->info.pack_seconds = (double)(clock_now_ns(clock_monotonic()) - begin_ns) / NS_PER_S;
-    model->info.weight_bytes = model->weights.bytes;
-    model->info.tensor_bytes = model->weights.tensor_bytes;
+    struct quantize_plan plan;
+    TRY(quantize_plan_init(&plan, options->quantize, model->config.layers, error));
+    const enum status loaded = load_weights(model, file, options, &plan, error);
+    quantize_plan_release(&plan);
+    TRY(loaded);
     TRY(forward_create(model->backend, &model->config, &model->weights, model->pages, &limits,
                        &model->forward, error));
     const struct probe probe = {
@@ -257,7 +338,6 @@ static enum status open_net(struct model *model, const struct model_file *file,
         .max_rows = options->max_rows,
     };
     model_file_revision(file, model->identity.revision);
-    model->identity.weights = weights_identity(model_file_digest(file), options->quantize);
     model->identity.profile_id = model->backend->profile_id;
     return probe_run(&probe, &model->identity.probe_digest, error);
 }
@@ -270,7 +350,7 @@ enum status model_outline_read(const char *path, struct model_outline *out, stru
     /* Which context will be served is not known yet: one token is in every window. */
     enum status status = net_config_read(file, 1, &config, error);
     if (status == STATUS_OK)
-        status = weights_check(file, &config, QUANTIZE_NONE, error);
+        status = weights_check(file, &config, error);
     uint64_t bytes = 0;
     for (size_t i = 0; i < model_file_tensor_count(file); i++)
         bytes += model_file_tensor_at(file, i)->bytes;
@@ -289,8 +369,8 @@ static enum status open_file(struct model *model, const struct model_file *file,
 {
     TRY(net_config_read(file, options->context_tokens, &model->config, error));
     TRY(settle_options(&model->config, options, error));
-    TRY(read_text(model, file, error));
-    TRY(weights_check(file, &model->config, options->quantize, error));
+    TRY(read_text(model, file, options, error));
+    TRY(weights_check(file, &model->config, error));
     fill_info(model, options);
     TRY(open_backend(model, options, error));
     TRY(open_pages(model, options, error));
@@ -307,6 +387,8 @@ enum status model_open(const struct model_options *options, struct model **out, 
                              ? open_file(model, file, &settled, error)
                              : error_set(error, STATUS_NO_MEMORY, "no memory to open a model");
     model_file_close(file);
+    if (model != NULL)
+        token_list_free(&model->calibration);
     if (status != STATUS_OK) {
         model_close(model);
         return status;

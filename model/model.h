@@ -18,8 +18,9 @@
 struct model;
 
 /* Weights that a file has as floats (F32, F16, BF16, F8_E4M3) may be quantised when they are
- * loaded, by groups of 32 along the inputs. Embedding and head take 8 bits in either scheme; norms,
- * biases, routers and positions stay. */
+ * loaded, by groups of 32 along the inputs. INT8: all matrices take 8 bits. INT4: as many matrices
+ * of the layers take 4 as the divergence from 8 bits allows (see net/quantize_internal.h), also of
+ * those that a file has in blocks of 5 to 8. Norms, biases, routers and positions stay. */
 enum model_quantize { QUANTIZE_NONE, QUANTIZE_INT8, QUANTIZE_INT4 };
 
 struct model_options {
@@ -28,6 +29,8 @@ struct model_options {
     enum activation_mode activations;
     enum kv_dtype kv_dtype;
     enum model_quantize quantize;
+    /* Text to measure on what 4 bits cost; NULL: a built-in one. INT8 has no need of it. */
+    const char *calibrate;
     uint32_t threads;        /* 0: all CPUs of the process */
     uint32_t page_tokens;    /* 0: 64; a multiple of 16 */
     uint32_t context_tokens; /* 0: the model's own; more than that is refused */
@@ -65,6 +68,7 @@ struct model_info {
     uint64_t weight_bytes, kv_bytes;
     uint64_t tensor_bytes; /* what weight_bytes were made from, as the file has it */
     double pack_seconds;   /* what reading and packing them took */
+    double narrow_share;   /* with QUANTIZE_INT4: how much of what might take 4 bits does */
 };
 
 /* What a model will need, known before its weights are read. */

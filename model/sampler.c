@@ -143,6 +143,14 @@ WIDE static float largest_of(const float *logits, uint32_t count, bool *sound_ou
     return largest;
 }
 
+double sampler_weigh(const float *logits, uint32_t count, double *weights_out)
+{
+    bool sound;
+    const float top = largest_of(logits, count, &sound);
+    fill_weights(logits, count, (double)top, 1.0, weights_out);
+    return sound ? sum_of(weights_out, count) : (double)NAN;
+}
+
 static uint32_t block_at(uint32_t start, uint32_t count)
 {
     return count - start < BLOCK ? count - start : BLOCK;

@@ -17,6 +17,9 @@ struct sampler {
     uint32_t *seen;               /* [V] all zero between two calls */
 };
 
+/* weights_out[i] = exp(logits[i] - the largest of them), and their sum, which is NaN where a logit
+ * is not finite: the same bits on every machine. */
+double sampler_weigh(const float *logits, uint32_t count, double *weights_out);
 /* Whether any logit may differ from what the model gave, with `written` tokens of the answer
  * there. */
 bool sampling_adjusts(const struct sampling *sampling, uint32_t written);

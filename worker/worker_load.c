@@ -75,6 +75,7 @@ static enum status open_model(struct worker *worker, const struct worker_batch *
         .path = o->model,
         .activations = (enum activation_mode)o->activations,
         .quantize = (enum model_quantize)o->quantize,
+        .calibrate = o->calibrate,
         .kv_dtype = (enum kv_dtype)o->kv_dtype,
         .threads = o->threads,
         .page_tokens = o->page_tokens,
@@ -139,6 +140,8 @@ static void log_sizes(const struct worker *worker, const struct worker_batch *ba
     const uint32_t pages = page_pool_slot_count(worker->pages);
     LOG_INFO("packed %" PRIu64 " MiB of tensors in %.2f s, %.1f GB/s", info->tensor_bytes / MIB,
              info->pack_seconds, (double)info->tensor_bytes / (info->pack_seconds * 1e9));
+    if (info->narrow_share > 0)
+        LOG_INFO("%.0f %% of the weights that may take 4 bits take them", 100 * info->narrow_share);
     LOG_INFO("model %s (%s), %" PRIu32 " layers, %" PRIu32 " ids, context %" PRIu32
              " tokens, weights %" PRIu64 " MiB, %s",
              info->name, info->architecture, info->layers, info->vocab_count, info->context_tokens,

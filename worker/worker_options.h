@@ -19,6 +19,7 @@ struct worker_options {
     uint32_t kv_dtype;    /* enum kv_dtype */
     uint32_t activations; /* enum activation_mode */
     uint32_t quantize;    /* enum model_quantize */
+    const char *calibrate;
     struct config_amount kv_memory;
     uint64_t kv_memory_of;
     bool kv_prefault;
@@ -106,7 +107,14 @@ struct worker_options {
          .offset = offsetof(struct worker_options, quantize),                                      \
          .fallback = "none",                                                                       \
          .choices = "none|int8|int4",                                                              \
-         .help = "quantise weights that the model has as floats; the same on all nodes"},          \
+         .help = "quantise weights by groups of 32, the same on all nodes: floats to 8 bits; or "  \
+                 "to 4 as far as that costs little"},                                              \
+        {.name = "calibrate",                                                                      \
+         .kind = CONFIG_TEXT,                                                                      \
+         .offset = offsetof(struct worker_options, calibrate),                                     \
+         .choices = "FILE",                                                                        \
+         .help = "with --quantize int4, text to measure the cost on, the same on all nodes; "      \
+                 "without, a built-in one"},                                                       \
         {.name = "chunk-tokens",                                                                   \
          .kind = CONFIG_U32,                                                                       \
          .offset = offsetof(struct worker_options, chunk_tokens),                                  \

@@ -1,12 +1,23 @@
 /* Fitting groups of 32 values to integers, for weights that are quantised when they are loaded. */
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/bytes.h"
 #include "model/format/quant_internal.h"
 #include "model/format/quant_types.h"
 
 enum { GROUP = WEIGHT_GROUP, INT4_MAX = 15, GRIDS = 21 };
+
+/* Millions of groups are fitted in a load. Compiled for two widths of vector; nothing is fused or
+ * reordered, so both give the same bits. ThreadSanitizer cannot start programs that have such
+ * functions. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define FIT_CLONES __attribute__((target_clones("avx2", "default"), optimize("O3")))
+#else
+#define FIT_CLONES
+#endif
+#define FIT_INLINE static inline __attribute__((always_inline))
 
 static int8_t nearest(float steps, float low, float high)
 {
@@ -40,69 +51,92 @@ struct grid {
     float scale, offset;
 };
 
-static struct grid grid_keep(double scale, double offset)
+static struct grid grid_keep(float scale, float offset)
 {
-    return (struct grid){half_to_float(float_to_half((float)scale)),
-                         half_to_float(float_to_half((float)offset))};
+    return (struct grid){half_to_float(float_to_half(scale)), half_to_float(float_to_half(offset))};
+}
+
+/* Sums go by lanes, so that the compiler may take the values of a vector at a time. */
+enum { LANES = 8 };
+
+FIT_INLINE float lanes_sum(const float lanes[LANES])
+{
+    float sum = 0;
+    for (size_t i = 0; i < LANES; i++)
+        sum += lanes[i];
+    return sum;
 }
 
 /* Integers of the values on a grid, and the squares of what is left over. */
-static double grid_round(const float *values, struct grid grid, int8_t *q)
+FIT_INLINE float grid_round(const float *restrict values, struct grid grid, float *restrict q)
 {
     const float inverse = grid.scale != 0.0f ? 1.0f / grid.scale : 0.0f;
-    double squares = 0;
-    for (size_t i = 0; i < GROUP; i++) {
-        q[i] = nearest((values[i] - grid.offset) * inverse, 0.0f, INT4_MAX);
-        const double left = (double)(grid.scale * (float)q[i] + grid.offset) - (double)values[i];
-        squares += left * left;
+    const float integers = 0x1.8p23f; /* adding it leaves no room for a fraction */
+    float squares[LANES] = {0};
+    for (size_t i = 0; i < GROUP; i += LANES) {
+        for (size_t k = 0; k < LANES; k++) {
+            const float steps = (values[i + k] - grid.offset) * inverse;
+            const float above = steps > 0.0f ? steps : 0.0f; /* NaN: 0 */
+            const float held = above < INT4_MAX ? above : INT4_MAX;
+            q[i + k] = (held + integers) - integers;
+            const float left = (grid.scale * q[i + k] + grid.offset) - values[i + k];
+            squares[k] += left * left;
+        }
     }
-    return squares;
+    return lanes_sum(squares);
 }
 
-/* The line through (q, value) with the least squares; false where all q are the same. */
-static bool grid_fit(const float *values, const int8_t *q, struct grid *out)
+/* The line through (q, value) with the least squares; false where all q are the same. Values are
+ * taken from `low` on, which keeps the sums exact enough. */
+FIT_INLINE bool grid_fit(const float *restrict values, float low, const float *restrict q,
+                         struct grid *out)
 {
-    double sum_q = 0, sum_qq = 0, sum_x = 0, sum_qx = 0;
-    for (size_t i = 0; i < GROUP; i++) {
-        sum_q += q[i];
-        sum_qq += (double)q[i] * q[i];
-        sum_x += (double)values[i];
-        sum_qx += q[i] * (double)values[i];
+    float lane_q[LANES] = {0}, lane_qq[LANES] = {0}, lane_x[LANES] = {0}, lane_qx[LANES] = {0};
+    for (size_t i = 0; i < GROUP; i += LANES) {
+        for (size_t k = 0; k < LANES; k++) {
+            const float x = values[i + k] - low;
+            lane_q[k] += q[i + k];
+            lane_qq[k] += q[i + k] * q[i + k];
+            lane_x[k] += x;
+            lane_qx[k] += q[i + k] * x;
+        }
     }
-    const double divisor = GROUP * sum_qq - sum_q * sum_q;
+    const float sum_q = lanes_sum(lane_q), sum_x = lanes_sum(lane_x);
+    const float divisor = GROUP * lanes_sum(lane_qq) - sum_q * sum_q;
     if (!(divisor > 0))
         return false;
-    const double scale = (GROUP * sum_qx - sum_q * sum_x) / divisor;
-    *out = grid_keep(scale, (sum_x - scale * sum_q) / GROUP);
+    const float scale = (GROUP * lanes_sum(lane_qx) - sum_q * sum_x) / divisor;
+    *out = grid_keep(scale, low + (sum_x - scale * sum_q) / GROUP);
     return scale > 0;
 }
 
-void quant_fit_int4(const float *values, int8_t *q, float *scale, float *offset)
+FIT_CLONES void quant_fit_int4(const float *values, int8_t *q, float *scale, float *offset)
 {
-    int8_t tried[GROUP];
+    float tried[GROUP], kept[GROUP];
     float low = values[0], high = values[0];
     for (size_t i = 1; i < GROUP; i++) {
-        low = fminf(low, values[i]);
-        high = fmaxf(high, values[i]);
+        low = values[i] < low ? values[i] : low;
+        high = values[i] > high ? values[i] : high;
     }
     /* The first grid reaches from the least to the largest value; the others are wider or tighter,
      * and then moved to where their integers fit best. */
-    struct grid best = grid_keep((double)(high - low) / INT4_MAX, (double)low);
-    double least = grid_round(values, best, q);
+    struct grid best = grid_keep((high - low) / INT4_MAX, low);
+    float least = grid_round(values, best, kept);
     for (int i = 0; i < GRIDS && high > low; i++) {
-        const double steps = INT4_MAX - 2.0 + 0.15 * i;
-        struct grid grid = {(float)((double)(high - low) / steps), low};
+        const float steps = INT4_MAX - 2.0f + 0.15f * (float)i;
+        struct grid grid = {(high - low) / steps, low};
         grid_round(values, grid, tried);
-        if (!grid_fit(values, tried, &grid))
+        if (!grid_fit(values, low, tried, &grid))
             continue;
-        const double squares = grid_round(values, grid, tried);
+        const float squares = grid_round(values, grid, tried);
         if (!(squares < least))
             continue;
         least = squares;
         best = grid;
-        for (size_t k = 0; k < GROUP; k++)
-            q[k] = tried[k];
+        memcpy(kept, tried, sizeof kept);
     }
+    for (size_t i = 0; i < GROUP; i++)
+        q[i] = (int8_t)kept[i];
     *scale = all_finite(values) ? best.scale : NAN;
     *offset = best.offset;
 }

@@ -166,16 +166,33 @@ static enum weight_kind kind_for(const struct tensor_walk *walk, const struct qu
     return walk->reference && !type->exact ? WEIGHT_F32 : type->kind;
 }
 
-/* What is done to a matrix: see enum model_quantize. Rows that are no whole groups stay floats. */
+/* Whether 4 bits would be fewer than it has. Rows that are no whole groups stay as they are, and so
+ * does what is small or belongs to the model as a whole. */
+static bool can_narrow(const struct tensor_place *place)
+{
+    const struct tensor_row *row = place->row;
+    const enum weight_kind kind = place->source.tensor->type->kind;
+    return row->form == MATRIX && row->owner != OF_MODEL && row->outputs != EXPERTS &&
+           row->outputs != ONE && place->inputs % WEIGHT_GROUP == 0 && kind != WEIGHT_Q4 &&
+           kind != WEIGHT_Q4A;
+}
+
+/* What is done to a matrix: see enum model_quantize. Blocks of a file are quantised already and
+ * stay, unless the plan narrows them. */
 static enum model_quantize quantize_of(const struct tensor_walk *walk,
                                        const struct tensor_place *place)
 {
-    const struct tensor_row *row = place->row;
-    const bool small = row->outputs == EXPERTS || row->outputs == ONE || row->outputs == CONTEXT;
-    if (walk->quantize == QUANTIZE_NONE || row->form != MATRIX || small ||
-        place->source.tensor->type->block_values != 1 || place->inputs % WEIGHT_GROUP != 0)
+    const struct quantize_plan *plan = walk->plan;
+    size_t count;
+    if (plan == NULL || plan->scheme == QUANTIZE_NONE)
         return QUANTIZE_NONE;
-    return row->owner == OF_MODEL ? QUANTIZE_INT8 : walk->quantize;
+    const size_t row = (size_t)(place->row - tensor_rows(&count));
+    if (place->narrowable && quantize_plan_narrow(plan, place->layer, row))
+        return QUANTIZE_INT4;
+    const bool table = place->row->owner == OF_MODEL && place->row->form == MATRIX &&
+                       place->row->outputs != CONTEXT && place->inputs % WEIGHT_GROUP == 0;
+    const bool floats = place->source.tensor->type->block_values == 1;
+    return floats && (place->narrowable || table) ? QUANTIZE_INT8 : QUANTIZE_NONE;
 }
 
 /* *present_out is false when the tensor is optional and absent. */
@@ -218,6 +235,7 @@ static enum status settle_place(struct tensor_walk *walk, struct tensor_place *p
         return error_set(error, STATUS_UNSUPPORTED,
                          "%s: tensor '%s' is a vector of %s, Baton reads F32, F16 and BF16",
                          walk->file_name, place->name, tensor->type_name);
+    place->narrowable = can_narrow(place);
     source->quantize = quantize_of(walk, place);
     source->kind = source->quantize == QUANTIZE_INT8   ? WEIGHT_Q8
                    : source->quantize == QUANTIZE_INT4 ? WEIGHT_Q4A
@@ -272,7 +290,6 @@ static enum status count_bytes(void *arg, struct tensor_place *place, struct err
 {
     struct tensor_walk *walk = arg;
     (void)error;
-    walk->quantized += place->source.quantize != QUANTIZE_NONE;
     walk->total_bytes += place->bytes;
     return STATUS_OK;
 }
@@ -315,11 +332,6 @@ enum status tensor_walk_check(struct tensor_walk *walk, struct error *error)
     TRY(refuse_unused(walk, false, error));
     TRY(tensor_walk_each(walk, count_bytes, walk, error));
     TRY(refuse_unused(walk, true, error));
-    if (walk->quantize != QUANTIZE_NONE && walk->quantized == 0)
-        return error_set(error, STATUS_INVALID,
-                         "%s has no matrix of floats that could be quantised: its weights are "
-                         "quantised already",
-                         walk->file_name);
     return STATUS_OK;
 }
 

@@ -2,6 +2,7 @@
 #ifndef BATON_MODEL_NET_TENSOR_WALK_INTERNAL_H
 #define BATON_MODEL_NET_TENSOR_WALK_INTERNAL_H
 
+#include "model/net/quantize_internal.h"
 #include "model/net/tensor_table_internal.h"
 #include "model/net/weight_source_internal.h"
 
@@ -13,16 +14,16 @@ struct tensor_place {
     struct tensor_source source;
     uint32_t outputs, inputs; /* of the result */
     uint64_t bytes;           /* in the file, as far as it is read */
+    bool narrowable;          /* may take 4 bits, which are fewer than it has */
 };
 
 struct tensor_walk {
     const struct model_file *file;
     const char *file_name;
     const struct net_config *config;
-    bool reference; /* what would be rounded becomes floats */
-    enum model_quantize quantize;
+    bool reference;                   /* what would be rounded becomes floats */
+    const struct quantize_plan *plan; /* NULL: nothing is quantised */
 
-    uint32_t quantized;   /* matrices that it is done to */
     uint64_t total_bytes; /* of all places */
     bool *used;           /* [tensors of the file] */
 };

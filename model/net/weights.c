@@ -13,18 +13,27 @@
 struct loader {
     struct tensor_walk walk;
     struct backend *backend;
-    const struct load_progress *progress;
+    struct load_progress *progress; /* NULL: nobody is told */
     struct weights *weights;
+    bool narrow_only;
     uint64_t done_bytes;
     struct source_scratch *scratch; /* [members] */
 };
 
+void load_progress_report(const struct load_progress *progress, uint64_t done, uint64_t total)
+{
+    if (progress->report == NULL || total == 0)
+        return;
+    const double part = progress->from + progress->share * (double)done / (double)total;
+    progress->report(progress->arg, (uint64_t)(part * (double)progress->total_bytes),
+                     progress->total_bytes);
+}
+
 static void report(struct loader *loader, uint64_t bytes)
 {
     loader->done_bytes += bytes;
-    if (loader->progress->report != NULL)
-        loader->progress->report(loader->progress->arg, loader->done_bytes,
-                                 loader->walk.total_bytes);
+    if (loader->progress != NULL)
+        load_progress_report(loader->progress, loader->done_bytes, loader->walk.total_bytes);
 }
 
 static enum status load_vector(struct loader *loader, struct tensor_place *place, device_ptr *out,
@@ -65,6 +74,9 @@ static enum status load_matrix(struct loader *loader, struct tensor_place *place
     ops->weight_fill(loader->backend, *out,
                      &(struct weight_source){matrix_source_read, &place->source});
     loader->weights->bytes += ops->weight_bytes(*out);
+    /* The head meets few rows, and what is rounded there goes into the logits as it is. */
+    if (loader->walk.plan->scheme != QUANTIZE_NONE && place->row->owner == OF_MODEL)
+        ops->weight_take_floats(loader->backend, *out);
     return STATUS_OK;
 }
 
@@ -82,6 +94,8 @@ static void *owner_of(struct weights *weights, const struct tensor_row *row, uin
 static enum status load_place(void *arg, struct tensor_place *place, struct error *error)
 {
     struct loader *loader = arg;
+    if (loader->narrow_only && place->source.quantize != QUANTIZE_INT4)
+        return STATUS_OK;
     void *to = owner_of(loader->weights, place->row, place->layer, place->expert);
     TRY(place->row->form == MATRIX   ? load_matrix(loader, place, to, error)
         : place->row->form == VECTOR ? load_vector(loader, place, to, error)
@@ -149,38 +163,90 @@ static enum status load_all(struct loader *loader, struct error *error)
 {
     TRY(tensor_walk_check(&loader->walk, error));
     TRY(allocate_scratch(loader, error));
+    if (loader->progress != NULL && loader->progress->total_bytes == 0)
+        loader->progress->total_bytes = loader->walk.total_bytes;
     return tensor_walk_each(&loader->walk, load_place, loader, error);
 }
 
-enum status weights_check(const struct model_file *file, const struct net_config *config,
-                          enum model_quantize quantize, struct error *error)
+static struct tensor_walk walk_of(const struct model_file *file, const struct net_config *config,
+                                  const struct backend *backend, const struct quantize_plan *plan)
 {
-    struct tensor_walk walk = {
-        .file = file, .file_name = model_file_name(file), .config = config, .quantize = quantize};
+    return (struct tensor_walk){.file = file,
+                                .file_name = model_file_name(file),
+                                .config = config,
+                                .reference = backend->activations == ACTIVATION_F32,
+                                .plan = plan};
+}
+
+enum status weights_check(const struct model_file *file, const struct net_config *config,
+                          struct error *error)
+{
+    struct tensor_walk walk = {.file = file, .file_name = model_file_name(file), .config = config};
     const enum status status = tensor_walk_check(&walk, error);
     tensor_walk_release(&walk);
     return status;
 }
 
+enum status weights_each(const struct model_file *file, const struct net_config *config,
+                         struct backend *backend, const struct quantize_plan *plan,
+                         tensor_visit *visit, void *arg, struct error *error)
+{
+    struct tensor_walk walk = walk_of(file, config, backend, plan);
+    enum status status = tensor_walk_check(&walk, error);
+    if (status == STATUS_OK)
+        status = tensor_walk_each(&walk, visit, arg, error);
+    tensor_walk_release(&walk);
+    return status;
+}
+
 enum status weights_load(const struct model_file *file, const struct net_config *config,
-                         struct backend *backend, enum model_quantize quantize,
-                         const struct load_progress *progress, struct weights *weights,
+                         struct backend *backend, const struct quantize_plan *plan,
+                         struct load_progress *progress, struct weights *weights,
                          struct error *error)
 {
-    struct loader loader = {
-        .walk = {.file = file,
-                 .file_name = model_file_name(file),
-                 .config = config,
-                 .reference = backend->activations == ACTIVATION_F32,
-                 .quantize = quantize},
-        .backend = backend,
-        .progress = progress,
-        .weights = weights,
-    };
+    struct loader loader = {.walk = walk_of(file, config, backend, plan),
+                            .backend = backend,
+                            .progress = progress,
+                            .weights = weights};
     const enum status status = load_all(&loader, error);
     free_scratch(&loader);
     weights->tensor_bytes = loader.walk.total_bytes;
     return status;
+}
+
+enum status weights_load_narrow(const struct model_file *file, const struct net_config *config,
+                                struct backend *backend, const struct quantize_plan *plan,
+                                struct weights *weights, struct error *error)
+{
+    struct loader loader = {.walk = walk_of(file, config, backend, plan),
+                            .backend = backend,
+                            .weights = weights,
+                            .narrow_only = true};
+    const enum status status = load_all(&loader, error);
+    free_scratch(&loader);
+    return status;
+}
+
+static void exchange_at(struct weight **a, struct weight **b)
+{
+    struct weight *kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+void weights_exchange(struct weights *a, struct weights *b, const struct quantize_plan *plan)
+{
+    size_t count;
+    const struct tensor_row *rows = tensor_rows(&count);
+    for (uint32_t layer = 0; layer < a->layer_count; layer++) {
+        for (size_t row = 0; row < count; row++) {
+            if (!quantize_plan_narrow(plan, layer, row))
+                continue;
+            const bool expert = rows[row].owner == OF_EXPERT;
+            for (uint32_t e = 0; e < (expert ? a->expert_count : 1); e++)
+                exchange_at(owner_of(a, &rows[row], layer, e), owner_of(b, &rows[row], layer, e));
+        }
+    }
 }
 
 static void release_at(struct backend *backend, enum tensor_form form, void *at)

@@ -53,23 +53,42 @@ static inline const struct weight *weights_head(const struct weights *weights)
     return weights->own_head != NULL ? weights->own_head : weights->embedding;
 }
 
+/* A load may be a part of something longer. */
 struct load_progress {
     void (*report)(void *arg, uint64_t done_bytes, uint64_t total_bytes); /* may be NULL */
     void *arg;
+    double from, share;   /* of the whole: where this part begins and how long it is */
+    uint64_t total_bytes; /* of the whole */
 };
+void load_progress_report(const struct load_progress *progress, uint64_t done, uint64_t total);
 
-/* The same checks alone, so that nothing is allocated for a model whose files are not right. */
+struct tensor_place;
+struct quantize_plan;
+
+/* The checks of weights_load alone, so that nothing is allocated for a model whose files are not
+ * right. */
 enum status weights_check(const struct model_file *file, const struct net_config *config,
-                          enum model_quantize quantize, struct error *error);
+                          struct error *error);
+/* Runs visit for every tensor that a load by this plan would read. */
+enum status weights_each(const struct model_file *file, const struct net_config *config,
+                         struct backend *backend, const struct quantize_plan *plan,
+                         enum status (*visit)(void *arg, struct tensor_place *place,
+                                              struct error *error),
+                         void *arg, struct error *error);
 
-/* INVALID when there is nothing that `quantize` could be done to.
- *
- * Checks that the files have every tensor of the table in its shape and none besides, then loads
- * them. *weights must be zeroed; after a failure weights_release frees what was loaded. */
+/* Checks that the files have every tensor of the table in its shape and none besides, then loads
+ * them. *weights must be zeroed; after a failure weights_release frees what was loaded.
+ * progress->total_bytes is set where it is 0. */
 enum status weights_load(const struct model_file *file, const struct net_config *config,
-                         struct backend *backend, enum model_quantize quantize,
-                         const struct load_progress *progress, struct weights *weights,
+                         struct backend *backend, const struct quantize_plan *plan,
+                         struct load_progress *progress, struct weights *weights,
                          struct error *error);
+/* Only the matrices to which the plan gives 4 bits. */
+enum status weights_load_narrow(const struct model_file *file, const struct net_config *config,
+                                struct backend *backend, const struct quantize_plan *plan,
+                                struct weights *weights, struct error *error);
+/* Those of one change places with those of the other. */
+void weights_exchange(struct weights *a, struct weights *b, const struct quantize_plan *plan);
 void weights_release(struct weights *weights, struct backend *backend);
 
 #endif

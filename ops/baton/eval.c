@@ -20,7 +20,7 @@
 _Static_assert(EVAL_KL_F32 == 0 && EVAL_KL_BF16_KV == 1, "--against f32|bf16-kv");
 
 struct options {
-    const char *model, *ids, *text;
+    const char *model, *ids, *text, *calibrate;
     uint32_t greedy, top, threads, context, chunk_tokens, kv_dtype, activations, quantize,
         positions, against;
     bool json, all_positions, kl;
@@ -55,7 +55,10 @@ static const struct config_row option_rows[] = {
      "two have coarser scales",
      0, 0},
     {"quantize", CONFIG_CHOICE, offsetof(struct options, quantize), "none", "none|int8|int4",
-     "quantise weights that the model has as floats, by groups of 32", 0, 0},
+     "quantise weights by groups of 32: floats to 8 bits; or to 4 as far as that costs little", 0,
+     0},
+    {"calibrate", CONFIG_TEXT, offsetof(struct options, calibrate), NULL, "FILE",
+     "with --quantize int4, text to measure the cost on; without, a built-in one", 0, 0},
     {"threads", CONFIG_U32, offsetof(struct options, threads), "0", "N", "0: all CPUs", 0, 1024},
     {"context", CONFIG_U32, offsetof(struct options, context), "0", "TOKENS",
      "context to serve, 0: the model's own", 0, 1 << 26},
@@ -259,6 +262,7 @@ static enum status evaluate(const struct options *options, FILE *file, struct er
         .path = options->model,
         .activations = (enum activation_mode)options->activations,
         .quantize = (enum model_quantize)options->quantize,
+        .calibrate = options->calibrate,
         .kv_dtype = (enum kv_dtype)options->kv_dtype,
         .threads = options->threads,
         .context_tokens = options->context,

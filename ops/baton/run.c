@@ -22,7 +22,7 @@ enum {
 };
 
 struct options {
-    const char *model, *system, *seed;
+    const char *model, *system, *seed, *calibrate;
     bool raw, stats;
     uint32_t max_tokens, min_tokens, threads, context, chunk_tokens, kv_dtype, activations,
         quantize, top_k;
@@ -57,7 +57,10 @@ static const struct config_row option_rows[] = {
     {"seed", CONFIG_TEXT, offsetof(struct options, seed), NULL, "N",
      "of the draws; a random one when not given", 0, 0},
     {"quantize", CONFIG_CHOICE, offsetof(struct options, quantize), "none", "none|int8|int4",
-     "quantise weights that the model has as floats, by groups of 32", 0, 0},
+     "quantise weights by groups of 32: floats to 8 bits; or to 4 as far as that costs little", 0,
+     0},
+    {"calibrate", CONFIG_TEXT, offsetof(struct options, calibrate), NULL, "FILE",
+     "with --quantize int4, text to measure the cost on; without, a built-in one", 0, 0},
     {"kv-dtype", CONFIG_CHOICE, offsetof(struct options, kv_dtype), "bf16", "f32|bf16|int8",
      "type of the KV cache", 0, 0},
     {"activations", CONFIG_CHOICE, offsetof(struct options, activations), "auto",
@@ -274,6 +277,7 @@ static enum status run(const struct options *options, uint64_t seed, const char 
             .activations = (enum activation_mode)options->activations,
             .kv_dtype = (enum kv_dtype)options->kv_dtype,
             .quantize = (enum model_quantize)options->quantize,
+            .calibrate = options->calibrate,
             .threads = options->threads,
             .context_tokens = options->context,
             .max_rows = options->chunk_tokens,

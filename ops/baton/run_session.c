@@ -38,6 +38,9 @@ static void show_loaded(const struct progress_line *line, const struct model_inf
         fprintf(stderr, "%sloaded %.0f MB in %.1f s, %.1f GB/s\n", line->terminal ? "\r\033[K" : "",
                 (double)info->tensor_bytes / 1e6, info->pack_seconds,
                 (double)info->tensor_bytes / (info->pack_seconds * 1e9));
+    if (info->narrow_share > 0)
+        fprintf(stderr, "%.0f %% of what may take 4 bits take them, weights %.0f MB\n",
+                100 * info->narrow_share, (double)info->weight_bytes / 1e6);
 }
 
 enum status session_open(const struct model_options *options, enum session_text wanted,

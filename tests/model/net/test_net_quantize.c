@@ -142,8 +142,9 @@ Test(net_quantize, logits_stay_near_and_the_weights_are_others)
         const double far4 = distance(logits, run_tokens(four), count);
         /* A row that a rounding sends to another expert is far off. */
         cr_assert(far8 > 0 && far8 < (i == 2 ? 0.4 : 0.12), "%s int8: %g", names[i], far8);
-        cr_assert(far4 > far8 && far4 < 1.6, "%s int4: %g", names[i], far4);
-        cr_assert(model_info(four)->weight_bytes < model_info(eight)->weight_bytes);
+        /* Random weights all lose the same: the limit of int4 decides how many of them may. */
+        cr_assert(far4 >= far8 && far4 < (i == 2 ? 0.8 : 0.35), "%s int4: %g", names[i], far4);
+        cr_assert(model_info(four)->weight_bytes <= model_info(eight)->weight_bytes);
         cr_assert(model_info(eight)->weight_bytes < model_info(plain)->weight_bytes);
         const struct digest128 a = model_identity(plain)->weights,
                                b = model_identity(eight)->weights,
@@ -155,15 +156,29 @@ Test(net_quantize, logits_stay_near_and_the_weights_are_others)
     }
 }
 
-Test(net_quantize, what_is_quantised_already_is_refused)
+static struct model *open_type(const char *type, enum model_quantize quantize)
 {
-    struct model *model = NULL;
-    struct error error = {0};
-    struct buffer bytes = tiny_model_bytes("llama", "q8_0", NULL);
-    const struct model_options options = {.path = tiny_model_write(&bytes),
-                                          .quantize = QUANTIZE_INT4};
-    cr_assert_eq(model_open(&options, &model, &error), STATUS_INVALID);
-    cr_assert_not_null(strstr(error.text, "quantised already"), "%s", error.text);
-    tiny_model_unlink();
-    buffer_free(&bytes);
+    return tiny_model_open("llama", type,
+                           (struct model_options){.quantize = quantize,
+                                                  .activations = ACTIVATION_F32,
+                                                  .kv_dtype = KV_F32,
+                                                  .max_logit_rows = TOKENS});
+}
+
+/* What a file has in 4 bits is not touched, whatever is asked for; nor what it has in 8 by int8. */
+Test(net_quantize, blocks_that_are_narrow_enough_stay)
+{
+    static const struct {
+        const char *type;
+        enum model_quantize quantize;
+    } cases[] = {{"q4_0", QUANTIZE_INT4}, {"q4_0", QUANTIZE_INT8}, {"q8_0", QUANTIZE_INT8}};
+    for (size_t i = 0; i < 3; i++) {
+        struct model *plain = open_type(cases[i].type, QUANTIZE_NONE);
+        struct model *model = open_type(cases[i].type, cases[i].quantize);
+        const size_t count = (size_t)TOKENS * model_info(plain)->vocab_count;
+        cr_assert_eq(distance(run_tokens(plain), run_tokens(model), count), 0, "case %zu", i);
+        cr_assert_eq(model_info(plain)->weight_bytes, model_info(model)->weight_bytes);
+        model_close(plain);
+        model_close(model);
+    }
 }
