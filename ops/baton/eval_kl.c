@@ -73,6 +73,7 @@ enum status eval_kl_open(struct session *run, const struct model_options *run_op
     if (against == EVAL_KL_F32)
         options.activations = ACTIVATION_F32;
     options.quantize = QUANTIZE_NONE;
+    options.calibrate = NULL;
     options.kv_dtype = kl->reference_kv_dtype;
     const enum status status = session_open(&options, SESSION_TEXT_IF_THERE, &kl->reference, error);
     if (status != STATUS_OK) {
@@ -185,6 +186,26 @@ static enum status read_file(const char *path, struct buffer *out, struct error 
     return status;
 }
 
+/* Each window is a prompt of its own: where the tokenizer puts bos first, every one begins with it.
+ * Models that were trained so are not themselves without. */
+static enum status add_prompts(struct eval_kl *kl, int32_t bos, const struct token_list *ids,
+                               struct error *error)
+{
+    struct token_list prompt = {0};
+    enum status status = STATUS_OK;
+    if (bos < 0 || kl->window < 2)
+        return eval_kl_add(kl, ids->ids, ids->count, error);
+    for (size_t done = 0; status == STATUS_OK && done < ids->count && kl->done < kl->wanted;) {
+        token_list_clear(&prompt);
+        token_list_add(&prompt, bos);
+        while (prompt.count < kl->window && done < ids->count)
+            token_list_add(&prompt, ids->ids[done++]);
+        status = eval_kl_add(kl, prompt.ids, prompt.count, error);
+    }
+    token_list_free(&prompt);
+    return status;
+}
+
 enum status eval_kl_add_text(struct eval_kl *kl, const char *path, struct error *error)
 {
     const struct text *text = kl->run->text;
@@ -192,13 +213,11 @@ enum status eval_kl_add_text(struct eval_kl *kl, const char *path, struct error 
     struct buffer bytes = {0};
     struct token_list ids = {0};
     enum status status = read_file(path, &bytes, error);
-    if (info->add_bos && info->bos >= 0)
-        token_list_add(&ids, info->bos);
     if (status == STATUS_OK)
         status =
             text_encode(text, bytes.data, bytes.size, false, EVAL_KL_POSITIONS_MAX, &ids, error);
     if (status == STATUS_OK)
-        status = eval_kl_add(kl, ids.ids, ids.count, error);
+        status = add_prompts(kl, info->add_bos ? info->bos : -1, &ids, error);
     token_list_free(&ids);
     buffer_free(&bytes);
     return status;
@@ -241,6 +260,11 @@ static void put_text(struct json_writer *writer, const char *key, const char *te
     json_put_text(writer, text);
 }
 
+static double weight_megabytes(const struct session *session)
+{
+    return (double)model_info(session->model)->weight_bytes / 1e6;
+}
+
 static void print_json(const struct eval_kl *kl, const struct summary *summary)
 {
     struct buffer line = {0};
@@ -256,6 +280,8 @@ static void print_json(const struct eval_kl *kl, const struct summary *summary)
     put_number(&writer, "kl_max", summary->most);
     put_number(&writer, "top1_agreement", summary->agreement);
     put_text(&writer, "backend", model_backend_text(kl->run->model));
+    put_number(&writer, "weights_mb", weight_megabytes(kl->run));
+    put_number(&writer, "reference_weights_mb", weight_megabytes(&kl->reference));
     put_text(&writer, "kv_dtype", kv_dtype_name(kl->kv_dtype));
     put_text(&writer, "reference", model_backend_text(kl->reference.model));
     put_text(&writer, "reference_kv_dtype", kv_dtype_name(kl->reference_kv_dtype));
@@ -279,6 +305,8 @@ enum status eval_kl_print(struct eval_kl *kl, bool json, struct error *error)
                kv_dtype_name(kl->reference_kv_dtype));
         printf("this run         %s, KV %s\n", model_backend_text(kl->run->model),
                kv_dtype_name(kl->kv_dtype));
+        printf("weights          %.1f MB, the reference's %.1f MB\n", weight_megabytes(kl->run),
+               weight_megabytes(&kl->reference));
         printf("positions        %" PRIu32 " in %" PRIu32 " windows of up to %" PRIu32 " tokens\n",
                kl->done, kl->window_count, kl->window);
         printf("KL divergence    mean %.6f, 99th percentile %.6f, largest %.6f nats\n",

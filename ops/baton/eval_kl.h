@@ -33,7 +33,7 @@ void eval_kl_close(struct eval_kl *kl);
 
 /* Does nothing when there are positions enough. */
 enum status eval_kl_add(struct eval_kl *kl, const int32_t *ids, size_t count, struct error *error);
-/* The text of a file, encoded as a raw prompt. */
+/* The text of a file, in windows that are raw prompts: with bos first where the model wants it. */
 enum status eval_kl_add_text(struct eval_kl *kl, const char *path, struct error *error);
 /* Mean, 99th percentile and largest divergence, and how often both have the same likeliest token.
  * INVALID when there were fewer positions than asked for. */

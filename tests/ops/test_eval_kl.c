@@ -159,6 +159,67 @@ Test(eval_kl, lines_and_contexts_make_windows)
     tiny_model_unlink();
 }
 
+/* Writes a tiny model whose tokenizer puts bos first. */
+static const char *bos_path(void)
+{
+    static const char key[] = "tokenizer.ggml.add_bos_token";
+    struct buffer bytes = tiny_model_bytes("llama", "f32", NULL);
+    char *found = memmem(bytes.data, bytes.size, key, sizeof key - 1);
+    CHECK(found != NULL);
+    found[sizeof key - 1 + sizeof(uint32_t)] = 1; /* behind the type of the value */
+    const char *path = tiny_model_write(&bytes);
+    buffer_free(&bytes);
+    return path;
+}
+
+/* Appends `[bos, seven ids]` lines of the text, as windows of 8 should be. */
+static void write_windows(const char *model, struct buffer *lines)
+{
+    struct text *text;
+    struct error error = {0};
+    struct token_list ids = {0};
+    char number[16];
+    CHECK(text_open(model, &text, &error) == STATUS_OK);
+    cr_assert(text_info(text)->add_bos && text_info(text)->bos >= 0);
+    CHECK(text_encode(text, words, strlen(words), false, 1000, &ids, &error) == STATUS_OK);
+    cr_assert_gt(ids.count, 21);
+    for (size_t i = 0; i < 21; i++) {
+        if (i % 7 == 0) {
+            snprintf(number, sizeof number, "[%d", text_info(text)->bos);
+            buffer_add_text(lines, number);
+        }
+        snprintf(number, sizeof number, ", %d%s", ids.ids[i], i % 7 == 6 ? "]\n" : "");
+        buffer_add_text(lines, number);
+    }
+    buffer_add_char(lines, 0);
+    token_list_free(&ids);
+    text_close(text);
+}
+
+Test(eval_kl, every_window_of_a_text_begins_with_bos)
+{
+    const char *model = bos_path(), *text = write_text(words);
+    struct outcome of_text = CALL(command_eval, "--model", model, "--kl", "--text", text,
+                                  "--positions", "24", "--context", "8", "--json");
+    unlink(text);
+    struct buffer lines = {0};
+    write_windows(model, &lines);
+    const char *ids = write_text(lines.data);
+    struct outcome of_ids = CALL(command_eval, "--model", model, "--kl", "--ids", ids,
+                                 "--positions", "24", "--context", "8", "--json");
+    struct json *root = parse(&of_text);
+    cr_assert_gt(number(root, "kl_mean"), 0);
+    cr_assert(of_text.out.size == of_ids.out.size &&
+                  memcmp(of_text.out.data, of_ids.out.data, of_ids.out.size) == 0,
+              "%s against %s", of_text.out.data, of_ids.out.data);
+    json_free(root);
+    outcome_free(&of_text);
+    outcome_free(&of_ids);
+    buffer_free(&lines);
+    unlink(ids);
+    tiny_model_unlink();
+}
+
 /* Arguments after --model and the words of the refusal. */
 struct refusal {
     const char *arguments[9];
@@ -203,6 +264,28 @@ Test(eval_kl, native_activations_stay_close_on_the_real_model)
     cr_assert_gt(number(root, "top1_agreement"), 0.9);
     json_free(root);
     outcome_free(&outcome);
+}
+
+/* Weights of 4 and 8 bits stay as they are; the head gets its activations unrounded, which shows.
+ */
+Test(eval_kl, quantising_what_is_quantised_only_helps_the_real_model)
+{
+    const char *model = real_model_path();
+    if (model == NULL)
+        cr_skip_test("the real model is not here");
+    struct outcome plain = CALL(command_eval, "--model", model, "--kl", "--text", BATON_TEST_PROSE,
+                                "--positions", "200", "--activations", "native", "--json");
+    struct outcome int8 =
+        CALL(command_eval, "--model", model, "--kl", "--text", BATON_TEST_PROSE, "--positions",
+             "200", "--activations", "native", "--quantize", "int8", "--json");
+    struct json *a = parse(&plain), *b = parse(&int8);
+    cr_assert_lt(number(b, "kl_mean"), number(a, "kl_mean"));
+    cr_assert_lt(number(b, "kl_mean"), 0.01);
+    cr_assert_eq(number(a, "weights_mb"), number(b, "weights_mb"));
+    json_free(a);
+    json_free(b);
+    outcome_free(&plain);
+    outcome_free(&int8);
 }
 
 /* What int8 pages cost over bf16 ones: under 0.005 nats. With native activations the two runs would
