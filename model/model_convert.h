@@ -18,8 +18,9 @@ struct model_conversion {
 
 /* Matrices get `type`; with one of 4 bits embedding and head get Q8_0. A matrix whose rows are no
  * whole blocks of it gets Q8_0, or F32. Norms, biases, routers and learned positions are F32. Keys
- * of a GGUF file are copied; a folder's come from its config.json, and its tokenizer is left out:
- * *text_out says whether the new file has one. UNSUPPORTED with what GGUF has no words for. */
+ * of a GGUF file are copied; a folder's come from its config.json and its tokenizer, which is left
+ * out, with a warning, where a GGUF file cannot say it: *text_out is whether the new file has one.
+ * UNSUPPORTED with what GGUF has no words for. */
 enum status model_convert(const struct model_conversion *conversion, bool *text_out,
                           struct error *error);
 

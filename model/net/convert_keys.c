@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "model/format/gguf.h"
+#include "model/text/text_export.h"
 
 enum { QUANTIZATION_VERSION = 2, KEY_BYTES = 96 };
 
@@ -175,8 +177,22 @@ static enum status put_folder(const struct keys *keys, const char *name,
     TRY(check_rope(keys, name, config, error));
     put_rope(keys, config);
     TRY(put_window(keys, name, config, error));
-    gguf_writer_put_string(keys->writer, "tokenizer.ggml.model", "no_vocab", 8);
     return STATUS_OK;
+}
+
+/* The folder's tokenizer, or the word that says that the file has none. */
+static bool put_text_half(const struct keys *keys, const struct model_file *file,
+                          const struct net_config *config)
+{
+    struct error reason;
+    const char *folder = model_file_path(file);
+    const enum status status = text_export(folder, config->vocab_count, keys->writer, &reason);
+    if (status == STATUS_OK)
+        return true;
+    if (status != STATUS_NOT_FOUND)
+        LOG_WARN("the tokenizer of %s was left out: %s", folder, reason.text);
+    gguf_writer_put_string(keys->writer, "tokenizer.ggml.model", "no_vocab", 8);
+    return false;
 }
 
 /* Keys that say how the old file was written. */
@@ -202,10 +218,12 @@ enum status convert_keys(struct gguf_writer *writer, const struct model_file *fi
         if (!key_is_old(&key.name))
             gguf_writer_put_raw(writer, &key);
     }
-    if (gguf == NULL)
+    *text_out = true;
+    if (gguf == NULL) {
         TRY(put_folder(&keys, model_file_name(file), config, error));
+        *text_out = put_text_half(&keys, file, config);
+    }
     gguf_writer_put_u32(writer, "general.file_type", file_type);
     gguf_writer_put_u32(writer, "general.quantization_version", QUANTIZATION_VERSION);
-    *text_out = gguf != NULL;
     return STATUS_OK;
 }

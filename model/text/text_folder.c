@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/hash.h"
-#include "model/format/folder_file.h"
 #include "model/text/tokenizer_json_internal.h"
 
 enum {
@@ -21,8 +20,7 @@ static enum status file_read(const char *folder, const char *name, size_t bytes_
     return folder_file_read(path, bytes_max, out, error);
 }
 
-/* A JSON object of the folder; *out NULL when the file is not there. */
-static enum status object_read(const char *folder, const char *name, char *path, struct json **out,
+enum status folder_config_read(const char *folder, const char *name, char *path, struct json **out,
                                struct error *error)
 {
     struct buffer bytes = {0};
@@ -34,26 +32,33 @@ static enum status object_read(const char *folder, const char *name, char *path,
     return status == STATUS_NOT_FOUND ? STATUS_OK : status;
 }
 
-static enum status tokenizer_read(struct text *text, const char *folder, char *path,
-                                  struct error *error)
+enum status folder_tokenizer_read(const char *folder, char *path, struct json **out,
+                                  struct digest128 *digest_out, struct error *error)
 {
     struct buffer bytes = {0};
-    struct json *root = NULL;
     enum status status =
         file_read(folder, "tokenizer.json", TOKENIZER_BYTES_MAX, path, &bytes, error);
     if (status == STATUS_NOT_FOUND)
         error_set(error, status, "%s is not there", path);
     if (status == STATUS_OK) {
         struct error reason;
-        status = json_parse(bytes.data, bytes.size, &root, &reason);
+        status = json_parse(bytes.data, bytes.size, out, &reason);
         if (status != STATUS_OK)
             error_set(error, status, "%s: %s", path, reason.text);
-        const struct digest128 digest = hash128(bytes.data, bytes.size, 0);
-        buffer_add(&text->rules, &digest, sizeof digest);
+        *digest_out = hash128(bytes.data, bytes.size, 0);
     }
     buffer_free(&bytes);
-    if (status == STATUS_OK)
-        status = tokenizer_json_read(text, root, path, error);
+    return status;
+}
+
+static enum status tokenizer_read(struct text *text, const char *folder, char *path,
+                                  struct error *error)
+{
+    struct json *root;
+    struct digest128 digest;
+    TRY(folder_tokenizer_read(folder, path, &root, &digest, error));
+    buffer_add(&text->rules, &digest, sizeof digest);
+    const enum status status = tokenizer_json_read(text, root, path, error);
     json_free(root);
     return status;
 }
@@ -126,24 +131,32 @@ static const struct json *template_find(const struct json *config)
     return NULL;
 }
 
+enum status folder_template_read(const char *folder, const struct json *config, char *path,
+                                 struct buffer *out, struct error *error)
+{
+    const enum status status =
+        file_read(folder, "chat_template.jinja", CONFIG_BYTES_MAX, path, out, error);
+    const struct json *written = config != NULL ? template_find(config) : NULL;
+    if (status != STATUS_NOT_FOUND)
+        return status;
+    if (written != NULL && json_kind(written) == JSON_STRING) {
+        size_t bytes;
+        const char *template = json_string(written, &bytes);
+        buffer_add(out, template, bytes);
+    }
+    return STATUS_OK;
+}
+
 static enum status template_read(struct text *text, const struct json *config, const char *folder,
                                  char *path, struct error *error)
 {
-    struct buffer file = {0};
-    const enum status status =
-        file_read(folder, "chat_template.jinja", CONFIG_BYTES_MAX, path, &file, error);
-    const struct json *written = config != NULL ? template_find(config) : NULL;
-    if (status == STATUS_OK) {
-        chat_format_read(&text->chat, &text->vocabulary, file.data, file.size);
-    } else if (status == STATUS_NOT_FOUND) {
-        size_t bytes = 0;
-        const char *template = written != NULL && json_kind(written) == JSON_STRING
-                                   ? json_string(written, &bytes)
-                                   : "";
-        chat_format_read(&text->chat, &text->vocabulary, template, bytes);
-    }
-    buffer_free(&file);
-    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+    struct buffer template = {0};
+    buffer_reserve(&template, 1);
+    const enum status status = folder_template_read(folder, config, path, &template, error);
+    if (status == STATUS_OK)
+        chat_format_read(&text->chat, &text->vocabulary, template.data, template.size);
+    buffer_free(&template);
+    return status;
 }
 
 /* What config.json says of the model's name and context; some keep it under "text_config". */
@@ -211,11 +224,11 @@ enum status text_read_folder(struct text *text, const char *folder, struct error
     name_from_path(&text->info, folder);
     TRY(tokenizer_read(text, folder, tokenizer_path, error));
     enum status status =
-        object_read(folder, "tokenizer_config.json", config_path, &tokenizer, error);
+        folder_config_read(folder, "tokenizer_config.json", config_path, &tokenizer, error);
     if (status == STATUS_OK)
-        status = object_read(folder, "generation_config.json", path, &generation, error);
+        status = folder_config_read(folder, "generation_config.json", path, &generation, error);
     if (status == STATUS_OK)
-        status = object_read(folder, "config.json", path, &model, error);
+        status = folder_config_read(folder, "config.json", path, &model, error);
     if (status == STATUS_OK)
         status = configs_apply(text, tokenizer, generation, model, config_path, error);
     if (status == STATUS_OK)

@@ -142,6 +142,23 @@ static enum status entries_read(struct entries *entries, const struct json *root
     return STATUS_OK;
 }
 
+enum status tokenizer_json_tokens(const struct json *root, const char *path,
+                                  struct token_entry **tokens_out, uint64_t *count_out,
+                                  struct error *error)
+{
+    struct entries entries = {.path = path};
+    const struct json *model = json_kind(root) == JSON_OBJECT ? json_get(root, "model") : NULL;
+    const enum status status =
+        entries_read(&entries, root, model != NULL ? json_get(model, "vocab") : NULL, error);
+    if (status != STATUS_OK) {
+        free(entries.tokens);
+        return status;
+    }
+    *tokens_out = entries.tokens;
+    *count_out = entries.count;
+    return STATUS_OK;
+}
+
 /* Tokens that are looked for in normalised text are themselves normalised for that. */
 static enum status normalized_add(struct text *text, const struct entries *entries,
                                   struct error *error)

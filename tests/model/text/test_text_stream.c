@@ -2,9 +2,11 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "base/random.h"
 #include "base/utf8.h"
 #include "tests/model/text/small_vocabulary.h"
+#include "tests/model/text/tokenizer_folder.h"
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
@@ -79,6 +81,77 @@ Test(text_stream, pieces_of_random_ids_of_a_real_vocabulary_are_the_whole)
     cr_assert_eq(text_open(small_real_model(), &text, &error), STATUS_OK, "%s", error.text);
     random_ids_check(text, 3, false);
     text_close(text);
+}
+
+/* A whole text in pieces is what all its bytes at once decode to, whatever the decoder does where a
+ * text begins and between tokens. */
+static void random_wholes_check(const struct text *text, uint64_t seed)
+{
+    struct random random;
+    random_init(&random, seed);
+    for (int round = 0; round < 400; round++) {
+        struct text_stream stream;
+        struct token_list ids = {0};
+        struct buffer pieces = {0};
+        struct buffer bytes = {0};
+        struct buffer whole = {0};
+        text_stream_init_whole(&stream, text, false);
+        for (uint64_t left = random_below(&random, 40); left > 0; left--) {
+            token_list_add(&ids, (int32_t)random_below(&random, text_info(text)->vocab_count));
+            const size_t before = pieces.size;
+            text_stream_push(&stream, ids.ids[ids.count - 1], &pieces);
+            cr_assert(before == pieces.size ||
+                      utf8_valid(pieces.data + before, pieces.size - before));
+        }
+        text_stream_finish(&stream, &pieces);
+        text_decode(text, ids.ids, ids.count, &bytes);
+        whole_decode(&bytes, &whole);
+        cr_assert_eq(pieces.size, whole.size, "round %d", round);
+        cr_assert(whole.size == 0 || memcmp(pieces.data, whole.data, whole.size) == 0);
+        token_list_free(&ids);
+        buffer_free(&pieces);
+        buffer_free(&bytes);
+        buffer_free(&whole);
+    }
+}
+
+#define MARK       "\xe2\x96\x81"
+#define TO_SPACE   "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" MARK "\"},\"content\":\" \"}"
+#define BYTES_BACK "{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}"
+
+Test(text_stream, pieces_of_random_ids_are_the_whole_under_every_decoder)
+{
+    static const char *const decoders[] = {
+        "null",
+        "{\"type\":\"Fuse\"}",
+        "{\"type\":\"ByteFallback\"}",
+        "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"always\"}",
+        "{\"type\":\"Metaspace\",\"replacement\":\"" MARK "\",\"prepend_scheme\":\"never\"}",
+        "{\"type\":\"Sequence\",\"decoders\":[" TO_SPACE "," BYTES_BACK "]}",
+        "{\"type\":\"Sequence\",\"decoders\":[" TO_SPACE "," BYTES_BACK
+        ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}",
+        "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Strip\",\"content\":\"a\",\"start\":1,"
+        "\"stop\":1}," TO_SPACE ",{\"type\":\"ByteFallback\"}]}",
+        "{\"type\":\"ByteLevel\"}",
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(decoders); i++) {
+        struct buffer json = {0};
+        struct text *text = NULL;
+        struct error error = {0};
+        buffer_printf(&json,
+                      "{\"decoder\":%s,\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,"
+                      "\"merges\":[],\"vocab\":{\"" MARK "\":0,\"" MARK "a\":1,\"a\":2,"
+                      "\"\xe6\xbc\xa2\":3,\" \":4,\"" MARK MARK "\":5,\"a" MARK "b\":6",
+                      decoders[i]);
+        for (int byte = 0x70; byte < 0x100; byte += 5)
+            buffer_printf(&json, ",\"<0x%02X>\":%d", byte, 7 + (byte - 0x70) / 5);
+        buffer_add_text(&json, "}}}");
+        cr_assert_eq(folder_try_tokenizer(json.data, json.size, &text, &error), STATUS_OK, "%s",
+                     error.text);
+        random_wholes_check(text, i);
+        text_close(text);
+        buffer_free(&json);
+    }
 }
 
 /* Pushes ids and gives what came out. */
