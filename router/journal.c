@@ -22,7 +22,7 @@
 extern const char journal_schema[];
 
 enum {
-    SCHEMA_VERSION = 2,
+    SCHEMA_VERSION = 3,
     BATCH_RECORDS = 256,
     PATH_BYTES = 4096,
     PRUNE_EVERY_BATCHES = 64,
@@ -58,8 +58,8 @@ static const char *const statement_text[STATEMENT_COUNT] = {
     [PUT_REQUEST] =
         "INSERT INTO requests(id, router, client_id, endpoint, accepted_ms, state, prefill, decode,"
         " prompt_tokens, max_tokens, output_tokens, first_token_us, duration_us, http_status,"
-        " outcome, reason, tenant)"
-        " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17)"
+        " outcome, reason, tenant, trace_id)"
+        " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)"
         " ON CONFLICT(id) DO UPDATE SET state=?6, prefill=?7, decode=?8, prompt_tokens=?9,"
         " max_tokens=?10, output_tokens=?11, first_token_us=?12, duration_us=?13, http_status=?14,"
         " outcome=?15, reason=?16",
@@ -170,6 +170,7 @@ static int close_orphans(struct journal *journal)
 /* What has been added since a version: files of all of them are taken. */
 static const char *const upgrades[SCHEMA_VERSION] = {
     [1] = "ALTER TABLE requests ADD COLUMN tenant TEXT",
+    [2] = "ALTER TABLE requests ADD COLUMN trace_id TEXT",
 };
 
 /* A new file has version 0 and gets everything from the schema. */
@@ -305,6 +306,7 @@ static int write_request_row(struct journal *journal, const struct journal_reque
     bind_text(row, 15, request->outcome);
     bind_text(row, 16, request->reason);
     bind_text(row, 17, request->tenant);
+    bind_text(row, 18, request->trace_id);
     const int code = run(journal, PUT_REQUEST);
     sqlite3_clear_bindings(row);
     return code;

@@ -14,6 +14,9 @@
 
 struct router;
 
+/* Whose request bodies and answers are logged. */
+enum router_log_text { ROUTER_LOG_TEXT_NONE, ROUTER_LOG_TEXT_ERRORS, ROUTER_LOG_TEXT_ALL };
+
 struct router_options {
     const char *model_name; /* the id clients see */
     const char *http, *control, *state_directory;
@@ -27,6 +30,7 @@ struct router_options {
     uint64_t queue_tokens, queue_bytes;
     uint32_t heartbeat_ms, worker_timeout_ms, lease_ms, drain_ms;
     uint64_t journal_bytes, journal_requests;
+    uint32_t log_text;                /* enum router_log_text */
     bool no_vllm_metrics;             /* only our own names in /metrics */
     const char *http_cert, *http_key; /* PEM files; NULL: no TLS for clients */
     struct config_texts cors_origins;

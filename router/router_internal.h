@@ -15,6 +15,7 @@
 #include "router/router_metrics.h"
 #include "router/session_affinity.h"
 #include "router/text_pool.h"
+#include "router/trace_context.h"
 
 /* Who answers an exchange later: the context of it, first member of what it belongs to. */
 struct exchange_owner {
@@ -38,7 +39,9 @@ struct session {
     struct request request;
     struct http_exchange *exchange; /* NULL once answered or gone */
     char client_id[HTTP_REQUEST_ID_BYTES];
-    uint64_t affinity_key; /* hash of: */
+    struct trace_context trace;
+    char traceparent[TRACE_PARENT_BYTES]; /* for workers; empty: no trace */
+    uint64_t affinity_key;                /* hash of: */
     uint64_t body_bytes;
     uint32_t deadline_ms;                  /* X-Deadline-Ms; 0: none */
     char affinity[SESSION_AFFINITY_BYTES]; /* X-Session-Affinity; empty: none */
@@ -55,6 +58,8 @@ struct session {
     /* Its result once it is back: PENDING before. INVALID: parse_error is what the client gets. */
     enum status parse_status;
     bool job_out; /* the text thread has it: it must not be freed */
+
+    struct buffer said; /* of the answer, what may have to be logged */
 
     struct fleet_pages pages;             /* of the prompt */
     uint32_t prefill_pages, decode_pages; /* of them, what the nodes held before */
@@ -162,6 +167,12 @@ void session_fail(struct session *session);
 /* router.c */
 void router_pump_queue(struct router *router);
 void router_session_ended(struct router *router);
+
+/* session_log.c: one line where it ends; text as --log-text says. */
+/* Whether body and answer may be wanted at the end. */
+bool session_keeps_text(const struct session *session);
+void session_keep_answer(struct session *session, const struct buffer *text);
+void session_log_end(const struct session *session);
 
 /* session_measure.c: what is written down of a session. */
 void session_put_journal(struct session *session);

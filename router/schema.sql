@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS requests (
   http_status    INTEGER,
   outcome        TEXT,
   reason         TEXT,
-  tenant         TEXT
+  tenant         TEXT,
+  trace_id       TEXT
 );
 
 CREATE TABLE IF NOT EXISTS request_states (

@@ -37,6 +37,7 @@ static void fill_job(struct session *session, struct msg_job *job)
         .choices = parsed->choices,
         .stop_ids = {parsed->stop_ids.ids, (uint32_t)parsed->stop_ids.count},
         .cache_salt = parsed->cache_salt,
+        .traceparent = wire_str(session->traceparent),
     };
     openai_sampling_tell(&parsed->sampling, &job->sampling);
     job->sampling.logprobs = parsed->logprobs;
@@ -159,9 +160,6 @@ static void perform(struct session *session, const struct request_action *action
         break;
     case ACTION_DROP:
         session_measure_outcome(session, METRIC_FINISH_CANCELLED, "cancelled");
-        LOG_INFO("request %016llx is cancelled (client id %s, tenant %s)",
-                 (unsigned long long)request->id, session->client_id,
-                 session->key ? api_key_tenant(session->key) : "-");
         if (session->exchange)
             http_exchange_abort(session->exchange);
         session->exchange = NULL;
@@ -188,6 +186,7 @@ static void session_free(struct session *session)
     free(session->pages.hashes);
     if (session->parse_status == STATUS_OK)
         openai_request_free(&session->parsed);
+    buffer_free(&session->said);
     buffer_free(&session->body);
     free(session);
 }
@@ -242,6 +241,7 @@ static void after_state_change(struct session *session, enum request_state from,
     if (to == REQUEST_ENDED) {
         session_dequeue(session);
         session_measure_end(session);
+        session_log_end(session);
         if (session->key)
             api_key_charge(session->key, session_token_count(session), now_ns(session));
     }
@@ -318,7 +318,8 @@ static void run_job(struct text_job *job)
     session->job_status =
         openai_request_parse(session->endpoint, session->body.data, session->body.size,
                              &session->rules, &session->parsed, &session->parse_error);
-    buffer_free(&session->body);
+    if (!session_keeps_text(session))
+        buffer_free(&session->body);
     if (session->job_status == STATUS_OK)
         session_hash_pages(session, session->pages.page_tokens);
 }
@@ -446,6 +447,8 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
     session->pages.page_tokens = fleet_page_tokens(router->fleet);
     snprintf(session->client_id, sizeof session->client_id, "%s", http->request_id);
     take_affinity(session, exchange);
+    trace_context_read(http_exchange_header(exchange, "traceparent"), &session->trace);
+    trace_context_write(&session->trace, session->traceparent);
     struct openai_error error;
     if (take_deadline(session, exchange, &error) != STATUS_OK) {
         buffer_free(&session->body);

@@ -122,6 +122,7 @@ static void add_text_chunk(struct session *session, uint32_t index, struct buffe
     choice->begun = true;
     chunk.answer = &choice->answer;
     add_chunk(session, &chunk, out);
+    session_keep_answer(session, &choice->answer.out);
     answer_take(&choice->answer);
 }
 
@@ -230,6 +231,7 @@ static void finish_body(struct session *session, const struct openai_timings *ti
         if (answer->match.matched < 0)
             answer_finish(answer);
         choices[i] = (struct openai_choice){.answer = answer, .end = end_of(session, i)};
+        session_keep_answer(session, &answer->out);
     }
     const struct openai_usage usage = usage_of(session);
     openai_body_write(&session->head, choices, session->choice_count, &usage, timings, out);

@@ -27,6 +27,7 @@ void session_put_journal(struct session *session)
     snprintf(record.client_id, sizeof record.client_id, "%s", session->client_id);
     if (session->key)
         snprintf(record.tenant, sizeof record.tenant, "%s", api_key_tenant(session->key));
+    snprintf(record.trace_id, sizeof record.trace_id, "%s", session->trace.id);
     copy_node(session, request->prefill, record.prefill);
     copy_node(session, request->decode, record.decode);
     if (request->times.first_ns > 0)

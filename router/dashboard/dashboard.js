@@ -424,6 +424,7 @@ function drawRequest(request) {
     `${request.output_tokens} out, at most ${request.max_tokens ?? "?"}`,
     `first token after ${microseconds(request.first_token_us)}`,
     `whole ${microseconds(request.duration_us)}`];
+  if (request.trace_id) facts.push(`trace ${request.trace_id}`);
   if (request.tenant) facts.push(`tenant ${request.tenant}`);
   if (request.prefill) facts.push(`prefill ${request.prefill}`);
   if (request.decode) facts.push(`decode ${request.decode}`);

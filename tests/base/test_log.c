@@ -6,7 +6,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include "base/log.h"
 #include "tests/base/capture.h"
@@ -25,7 +27,9 @@ static bool matches(const char *text, const char *pattern)
 static void fresh_environment(void)
 {
     unsetenv("BATON_LOG");
+    unsetenv("BATON_LOG_FORMAT");
     unsetenv("JOURNAL_STREAM");
+    log_set_journal_socket("/nonexistent/journal");
 }
 
 TestSuite(log, .init = fresh_environment);
@@ -73,14 +77,19 @@ Test(log, an_unknown_level_in_the_environment_is_reported)
     cr_assert_not_null(strstr(text, "yes"));
 }
 
-Test(log, under_the_journal_lines_carry_a_priority)
+static void pretend_journal(void)
 {
-    capture_begin(&capture, STDERR_FILENO);
     struct stat stat;
     CHECK(fstat(STDERR_FILENO, &stat) == 0);
     char stream[64];
     snprintf(stream, sizeof stream, "%ju:%ju", (uintmax_t)stat.st_dev, (uintmax_t)stat.st_ino);
     setenv("JOURNAL_STREAM", stream, 1);
+}
+
+Test(log, under_the_journal_lines_carry_a_priority)
+{
+    capture_begin(&capture, STDERR_FILENO);
+    pretend_journal();
     log_init("x", LOG_LEVEL_DEBUG);
     LOG_ERROR("a");
     LOG_WARN("b");
@@ -146,4 +155,55 @@ Test(log, lines_of_several_threads_do_not_mix)
     for (char *line = strtok(capture.text, "\n"); line; line = strtok(NULL, "\n"), lines++)
         cr_assert(matches(line, "^2.*Z info  x: <(a{8}|b{8}|c{8}|d{8})>$"), "%s", line);
     cr_assert_eq(lines, 800);
+}
+
+static const struct log_field about[] = {
+    {"request", "00ff"}, {"client", "a\"b\nc"}, {"trace_id", NULL}};
+
+Test(log, fields_stand_behind_the_text)
+{
+    log_init("x", LOG_LEVEL_INFO);
+    capture_begin(&capture, STDERR_FILENO);
+    log_write_with(LOG_LEVEL_DEBUG, about, 3, "no");
+    log_write_with(LOG_LEVEL_INFO, about, 3, "lost %d", 7);
+    const char *text = capture_end(&capture);
+    cr_assert(matches(text, "^[^ ]+ info  x: lost 7 request=00ff client=a\"b c\n$"), "%s", text);
+}
+
+Test(log, json_lines_have_fields_as_members)
+{
+    setenv("BATON_LOG_FORMAT", "json", 1);
+    log_init("x", LOG_LEVEL_INFO);
+    capture_begin(&capture, STDERR_FILENO);
+    log_write_with(LOG_LEVEL_WARN, about, 3, "a \\ \xff \xc3\xa9");
+    const char *text = capture_end(&capture);
+    cr_assert(matches(text, "^\\{\"time\":\"[^\"]+Z\",\"level\":\"warn\",\"program\":\"x\","), "%s",
+              text);
+    cr_assert_not_null(strstr(text, ",\"message\":\"a \\\\ \xEF\xBF\xBD \xc3\xa9\","
+                                    "\"request\":\"00ff\",\"client\":\"a\\\"b c\"}\n"));
+}
+
+/* The journal's own socket takes one datagram a message. */
+Test(log, the_journal_gets_fields_of_its_own)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "/tmp/baton-log-%d", (int)getpid());
+    const int server = socket(AF_UNIX, SOCK_DGRAM, 0);
+    CHECK(server >= 0 && bind(server, (const struct sockaddr *)&address, sizeof address) == 0);
+    log_set_journal_socket(address.sun_path);
+    capture_begin(&capture, STDERR_FILENO);
+    pretend_journal();
+    log_init("router", LOG_LEVEL_INFO);
+    log_write_with(LOG_LEVEL_WARN, about, 3, "lost\nit");
+    char datagram[512];
+    const ssize_t bytes = recv(server, datagram, sizeof datagram - 1, MSG_DONTWAIT);
+    CHECK(bytes > 0);
+    datagram[bytes] = '\0';
+    close(server);
+    unlink(address.sun_path);
+    LOG_ERROR("nobody listens");
+    const char *text = capture_end(&capture);
+    cr_expect_str_eq(datagram, "PRIORITY=4\nSYSLOG_IDENTIFIER=router\nMESSAGE=lost it\n"
+                               "BATON_REQUEST=00ff\nBATON_CLIENT=a\"b c\n");
+    cr_expect_str_eq(text, "<3>router: nobody listens\n");
 }

@@ -50,6 +50,7 @@ static struct fake_job *note_job(struct fake_worker *worker, const struct msg_jo
                               .logprobs = job->sampling.logprobs,
                               .top_logprobs = job->sampling.top_logprobs,
                               .first_id = job->tokens.items[0]};
+    wire_str_copy(job->traceparent, note->traceparent, sizeof note->traceparent);
     return note;
 }
 

@@ -13,6 +13,7 @@ struct fake_job {
     uint32_t attempt, choice, prompt_count, max_tokens, top_logprobs;
     bool logprobs, local, cancelled;
     int32_t first_id; /* of the prompt */
+    char traceparent[56];
 };
 
 struct fake_worker {

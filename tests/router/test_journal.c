@@ -126,7 +126,9 @@ Test(journal, an_older_file_gets_what_is_new)
     open_journal(&options);
     put(1, "ended");
     journal_close(journal);
-    expect_value("ALTER TABLE requests DROP COLUMN tenant; PRAGMA user_version=1", "");
+    expect_value("ALTER TABLE requests DROP COLUMN tenant;"
+                 " ALTER TABLE requests DROP COLUMN trace_id; PRAGMA user_version=1",
+                 "");
     open_journal(&options);
     struct journal_request request = {
         .id = 2, .endpoint = "chat", .state = "queued", .tenant = "acme"};
@@ -134,9 +136,10 @@ Test(journal, an_older_file_gets_what_is_new)
     settle();
     journal_close(journal);
     expect_value("SELECT count(*), max(tenant) FROM requests", "2|acme");
-    expect_value("PRAGMA user_version", "2");
+    expect_value("SELECT count(*) FROM requests WHERE trace_id IS NULL", "2");
+    expect_value("PRAGMA user_version", "3");
     /* A newer one is left alone. */
-    expect_value("PRAGMA user_version=3", "");
+    expect_value("PRAGMA user_version=4", "");
     open_journal(&options);
     put(3, "queued");
     settle();

@@ -207,14 +207,14 @@ static struct json *fetch_journal(const char *path, const char *text)
     return root;
 }
 
-static void ask_named(const char *name, const char *body, struct buffer *answer)
+/* headers: whole lines. */
+static void ask_with(const char *headers, const char *body, struct buffer *answer)
 {
     struct client client;
-    char head[256];
+    char head[400];
     client_open(&client, &router);
-    snprintf(head, sizeof head,
-             "POST %s HTTP/1.1\r\nHost: test\r\nX-Request-Id: %s\r\nContent-Length: %zu\r\n\r\n",
-             TEXT_PATH, name, strlen(body));
+    snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: test\r\n%sContent-Length: %zu\r\n\r\n",
+             TEXT_PATH, headers, strlen(body));
     client_send(&client, head);
     client_send(&client, body);
     WAIT_FOR(&router, client_complete(&client));
@@ -229,7 +229,7 @@ Test(seen, a_request_is_found_by_either_id_with_its_states)
     serving_start(NULL);
     serving_connect(true);
     struct buffer answer = {0};
-    ask_named("my-own:7", "{\"prompt\":\"x\"}", &answer);
+    ask_with("X-Request-Id: my-own:7\r\n", "{\"prompt\":\"x\"}", &answer);
     const char *id = strstr(answer.data, "\"id\":\"cmpl-");
     cr_assert(id);
     char path[128];
@@ -302,5 +302,27 @@ Test(seen, the_page_takes_nothing_from_elsewhere)
         buffer_free(&body);
         client_close(&client);
     }
+    router_process_stop(&router);
+}
+
+#define TRACE "0af7651916cd43dd8448eb211c80319c"
+
+Test(seen, a_trace_goes_on_to_both_nodes_and_into_the_journal)
+{
+    serving_start(NULL);
+    serving_connect(true);
+    struct buffer answer = {0};
+    ask_with("X-Request-Id: traced\r\ntraceparent: 00-" TRACE "-b7ad6b7169203331-01\r\n",
+             "{\"prompt\":\"x\"}", &answer);
+    cr_expect_eq(strncmp(decode.jobs[0].traceparent, "00-" TRACE "-", 36), 0, "%s",
+                 decode.jobs[0].traceparent);
+    cr_expect_str_eq(prefill.jobs[0].traceparent, decode.jobs[0].traceparent);
+    cr_expect_eq(strstr(decode.jobs[0].traceparent, "b7ad6b7169203331"), NULL);
+    json_free(fetch_journal("/requests/traced", "\"trace_id\":\"" TRACE "\""));
+    ask_with("X-Request-Id: untraced\r\ntraceparent: 00-nonsense\r\n", "{\"prompt\":\"x\"}",
+             &answer);
+    cr_expect_str_eq(decode.jobs[1].traceparent, "");
+    json_free(fetch_journal("/requests/untraced", "\"trace_id\":null"));
+    buffer_free(&answer);
     router_process_stop(&router);
 }

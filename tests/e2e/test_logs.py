@@ -1,0 +1,56 @@
+"""What of prompts and answers is in the logs: nothing, unless it is asked for."""
+import unittest
+
+from cluster import Cluster
+from processes import wait_for
+
+SECRET = "swordfish"
+
+
+def speak(cluster):
+    """One request that is answered and one that is refused; both hold the word."""
+    answer = cluster.client.call(
+        "POST", "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": SECRET}], "max_tokens": 4},
+        {"X-Request-Id": "told"})
+    assert answer.status == 200, answer.body
+    answer = cluster.client.call(
+        "POST", "/v1/completions", {"prompt": SECRET, "temperature": 9},
+        {"X-Request-Id": "refused"})
+    assert answer.status == 400, answer.body
+
+
+class LogsTest(unittest.TestCase):
+    def start(self, **env):
+        cluster = Cluster(env={"BATON_LOG": "debug", **env})
+        self.addCleanup(cluster.close)
+        speak(cluster)
+        # The last line about a request is written when it ends.
+        wait_for(lambda: all(f"client_id={name}" in cluster.words()
+                             for name in ("told", "refused")), "both requests in the log")
+        return cluster
+
+    def lines(self, cluster, name):
+        return [line for line in (cluster.work / "router.log").read_text().splitlines()
+                if f"client_id={name}" in line]
+
+    def test_nothing_by_default(self):
+        self.assertNotIn(SECRET, self.start().words())
+
+    def test_errors_only(self):
+        cluster = self.start(BATON_LOG_TEXT="errors")
+        wait_for(lambda: any("answer: " in line for line in self.lines(cluster, "refused")),
+                 "the text of what was refused")
+        self.assertTrue(any(SECRET in line for line in self.lines(cluster, "refused")))
+        self.assertFalse(any(SECRET in line for line in self.lines(cluster, "told")))
+
+    def test_all(self):
+        cluster = self.start(BATON_LOG_TEXT="all")
+        for name in ("told", "refused"):
+            wait_for(lambda: any("answer: " in line for line in self.lines(cluster, name)),
+                     "the text of all")
+            self.assertTrue(any(SECRET in line for line in self.lines(cluster, name)))
+
+
+if __name__ == "__main__":
+    unittest.main()
