@@ -103,7 +103,7 @@ static const struct config_row rows[] = {
     {"journal-requests", CONFIG_U64, ROUTER_AT(journal_requests), "200000", "N",
      "requests kept in the journal", 1, 1e12},
     {"log-text", CONFIG_CHOICE, ROUTER_AT(log_text), "none", "none|errors|all",
-     "log the first 1,500 bytes of request bodies and answers: of none, of those that failed, of all",
+     "log the first 1,500 bytes of request bodies and of answers, of those that failed or of all",
      0, 0},
     {"no-vllm-metrics", CONFIG_FLAG, ROUTER_AT(no_vllm_metrics), NULL, NULL,
      "leave vLLM's names for the same numbers out of /metrics", 0, 0},
