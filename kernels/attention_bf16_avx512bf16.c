@@ -3,23 +3,30 @@
  * new maxima; weights; the weighted sum of V with dims in lanes, 64 dims at a time. Each step
  * leaves what it made in memory, and while a tile is scored the one before it is weighed and the
  * one before that is summed: so no step waits for the result of another, and the CPU finds work of
- * the next step while the last results of one are on their way. The first tile of a block asks for
- * the next block's K and V, which a decode step finds in memory only. int8 blocks are widened to
- * bf16 first, once for all rows. */
+ * the next step while the last results of one are on their way. The tiles of a block ask for the
+ * next block's K and V, which a decode step finds in memory only, each for its share. int8 blocks
+ * are widened to bf16 first, once for all rows. */
 #include "kernels/attention_bf16.h"
 #include "kernels/lanes_avx512.h"
 
-enum { TILE_ROWS = 6, DIM_VECTORS = 4, STEPS = 3 };
+enum { TILE_ROWS = 6, DIM_VECTORS = 4, STEPS = 3, PART_PAIRS = KV_BLOCK_TOKENS / 2 };
 
 #define DOT_PAIRS(sum, a, b) __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b))
+
+/* What a tile asks for while it is scored and summed: of the parts of the next block 4 >> shift,
+ * from part on, four lines in each 1 << shift pairs. */
+struct block_asks {
+    struct block_parts ahead;
+    uint32_t part, shift, mask; /* mask: no pair asks that has not all of its bits */
+};
 
 struct tile {
     const struct attention_rows *rows;
     uint32_t row, count; /* its rows */
     uint32_t first;      /* token of the block */
     bool whole;          /* every row sees all of the block */
-    bool asks;           /* for what lies ahead */
-    struct block_parts parts, ahead;
+    struct block_parts parts;
+    struct block_asks asks;
     float maxima[LANE_COUNT], corrections[LANE_COUNT];
     float scores[TILE_ROWS][ATTENTION_BLOCK];
     uint16_t weights[TILE_ROWS][ATTENTION_BLOCK];
@@ -48,6 +55,15 @@ AVX512_INLINE __m512 load_pairs(const uint8_t *pairs)
 AVX512_INLINE void ask(const uint8_t *line)
 {
     _mm_prefetch((const char *)line, _MM_HINT_T0);
+}
+
+/* The line, but known only when the sums are: what lies ahead is then asked for at the pace of the
+ * arithmetic. Asked for as soon as the CPU comes to see it, it arrives later. */
+AVX512_INLINE const uint8_t *line_after(const uint8_t *line, __m512 sums)
+{
+    uint64_t zero;
+    __asm__("vmovq %x1, %0\n\tand $0, %0" : "=r"(zero) : "v"(sums) : "cc");
+    return line + zero;
 }
 
 AVX512_INLINE __m512 exp2_avx512(__m512 x)
@@ -107,15 +123,17 @@ AVX512_INLINE __m512 largest_of_rows(const __m512 rows[8])
     return _mm512_shuffle_f32x4(all, all, 0x08);
 }
 
-/* New maxima and corrections of the rows, from the largest lanes of each. */
+/* New maxima and corrections of the rows, from the largest lanes of each. Maxima are read and
+ * written 16 together, of rows of other tiles as they are and of the room behind the last: a masked
+ * access that reaches into a memory page that nobody touched yet takes longer than all else. */
 AVX512_INLINE void raise_maxima(const struct pipeline *pipeline, struct tile *tile,
                                 const __m512 largest[8])
 {
     const __mmask16 rows = (__mmask16)((1u << tile->count) - 1);
     float *kept = pipeline->sums->maximum + tile->row;
-    const __m512 before = _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), rows, kept);
-    const __m512 maxima = _mm512_max_ps(largest_of_rows(largest), before);
-    _mm512_mask_storeu_ps(kept, rows, maxima);
+    const __m512 before = _mm512_loadu_ps(kept);
+    const __m512 maxima = _mm512_mask_max_ps(before, rows, largest_of_rows(largest), before);
+    _mm512_storeu_ps(kept, maxima);
     _mm512_storeu_ps(tile->maxima, maxima);
     _mm512_storeu_ps(tile->corrections, exp2_avx512(_mm512_sub_ps(before, maxima)));
 }
@@ -160,15 +178,26 @@ AVX512_INLINE void score_tile(const struct pipeline *pipeline, struct tile *tile
     __m512 scores[TILE_ROWS][BLOCK_PARTS];
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
         scores[r][i] = _mm512_setzero_ps();
-    for (size_t pair = 0, at = 0; pair < pairs; pair++, at += 64) {
-        __m512 k[BLOCK_PARTS];
-        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] = load_pairs(tile->parts.k[i] + at);
-        if (tile->asks)
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(tile->ahead.k[i] + at);
-        UNROLL for (uint32_t r = 0; r < count; r++)
-        {
-            const __m512 both = broadcast_pair(q + (pair * ATTENTION_TILE_ROWS + r) * 2);
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) DOT_PAIRS(scores[r][i], k[i], both);
+    const uint32_t asked = BLOCK_PARTS >> tile->asks.shift;
+    for (uint32_t part = 0, pair = 0; part < asked; part++) {
+        const uint8_t *line = tile->asks.ahead.k[tile->asks.part + part];
+        for (const uint32_t end = pairs / asked * (part + 1); pair < end; pair++) {
+            const size_t at = (size_t)pair * 64;
+            __m512 k[BLOCK_PARTS];
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] =
+                load_pairs(tile->parts.k[i] + at);
+            if ((pair & tile->asks.mask) == tile->asks.mask) {
+                line = line_after(line, scores[count - 1][BLOCK_PARTS - 1]);
+                UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(line + (size_t)i * 64);
+                line += (size_t)BLOCK_PARTS * 64;
+            }
+            UNROLL for (uint32_t r = 0; r < count; r++)
+            {
+                const __m512 both =
+                    broadcast_pair(q + ((size_t)pair * ATTENTION_TILE_ROWS + r) * 2);
+                UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
+                    DOT_PAIRS(scores[r][i], k[i], both);
+            }
         }
     }
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
@@ -202,12 +231,19 @@ AVX512_INLINE void weigh_tile(const struct pipeline *pipeline, struct tile *tile
     }
 }
 
+/* Where the pair of the next block's V stands that is asked for with `pair`. */
+AVX512_INLINE const uint8_t *line_ahead(const struct block_asks *asks, uint32_t pair,
+                                        uint32_t padded)
+{
+    const uint32_t to_ask = asks->part * PART_PAIRS + (pair >> asks->shift);
+    return asks->ahead.v[to_ask / PART_PAIRS] + (size_t)(to_ask % PART_PAIRS) * padded * 4;
+}
+
 /* values = values * correction + weights * V for the pairs [from, to) and 16 * vectors dims. */
 AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile *tile,
                               const uint32_t count, const uint32_t vectors, uint32_t dim,
                               uint32_t from, uint32_t to)
 {
-    enum { PART_PAIRS = KV_BLOCK_TOKENS / 2 };
     const uint32_t padded = tile->rows->padded_dim;
     float *values = pipeline->sums->values + (size_t)tile->row * padded + dim;
     __m512 sums[TILE_ROWS][DIM_VECTORS];
@@ -218,14 +254,15 @@ AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile
         const uint32_t part = first / PART_PAIRS;
         const size_t at = ((size_t)(first % PART_PAIRS) * padded + dim) * 4;
         const uint8_t *at_v = tile->parts.v[part] + at;
-        const uint8_t *at_ahead = tile->asks ? tile->ahead.v[part] + at : NULL;
+        const uint8_t *line = line_ahead(&tile->asks, first, padded) + (size_t)dim * 4;
         const uint32_t end = (part + 1) * PART_PAIRS < to ? (part + 1) * PART_PAIRS : to;
         for (uint32_t pair = first; pair < end; pair++, at_v += (size_t)padded * 4) {
             __m512 v[DIM_VECTORS];
             UNROLL for (uint32_t i = 0; i < vectors; i++) v[i] = load_pairs(at_v + (size_t)i * 64);
-            if (at_ahead) {
-                UNROLL for (uint32_t i = 0; i < vectors; i++) ask(at_ahead + (size_t)i * 64);
-                at_ahead += (size_t)padded * 4;
+            if ((pair & tile->asks.mask) == tile->asks.mask) {
+                line = line_after(line, sums[count - 1][vectors - 1]);
+                UNROLL for (uint32_t i = 0; i < vectors; i++) ask(line + (size_t)i * 64);
+                line += (size_t)padded * 4;
             }
             UNROLL for (uint32_t r = 0; r < count; r++)
             {
@@ -415,7 +452,7 @@ AVX512_INLINE void widen_v(const uint8_t *q, const float *scales, uint32_t padde
     }
 }
 
-/* Where the rows' next block stands; false if there is none. */
+/* Where the rows' next block stands; false if there is none, and nothing was written. */
 static bool find_ahead(const struct attention_rows *rows, uint32_t first, struct block_parts *ahead)
 {
     const struct row_range all = {0, rows->task->row_count};
@@ -447,25 +484,54 @@ static void block_widen(const struct attention_rows *rows, const struct attentio
     }
 }
 
+static void asks_end(struct block_asks *asks)
+{
+    asks->shift = 0;
+    asks->part = 0;
+    asks->mask = UINT32_MAX;
+}
+
+/* What the first of the tiles of the block at `first` asks for. */
+static struct block_asks asks_begin(const struct attention_rows *rows, uint32_t first,
+                                    const struct block_parts *parts, uint32_t tiles)
+{
+    struct block_asks asks = {.ahead = *parts};
+    asks_end(&asks);
+    if (find_ahead(rows, first, &asks.ahead)) {
+        asks.shift = tiles < 3 ? tiles - 1 : tiles / 2;
+        asks.mask = (1u << asks.shift) - 1;
+    }
+    return asks;
+}
+
+/* What the next tile of the block asks for. */
+static void asks_go_on(struct block_asks *asks)
+{
+    asks->part += BLOCK_PARTS >> asks->shift;
+    if (asks->part >= BLOCK_PARTS)
+        asks_end(asks);
+}
+
 /* The rows of the range in tiles of 6 or fewer, shared out evenly. */
 static void attend_block(const struct attention_rows *rows, const struct attention_space *space,
                          struct row_range range, uint32_t first, const struct attention_sums *sums)
 {
     struct pipeline *pipeline = space->under_way;
     const struct block_span seen = seen_by_range(rows, range, first);
+    const uint32_t tiles = (range.end - range.first + TILE_ROWS - 1) / TILE_ROWS;
     struct block_parts parts;
-    struct block_parts ahead = {0};
-    bool asks = false;
+    struct block_asks asks = {.shift = 0, .mask = UINT32_MAX};
     pipeline->sums = sums;
     if (rows->task->kv->dtype == KV_I8) {
         pipeline_settle(pipeline); /* it reads what is overwritten here */
         block_widen(rows, space, first, seen, &parts);
+        asks.ahead = parts;
     } else {
         block_parts_find(rows->task, first, seen, &parts);
-        asks = find_ahead(rows, first, &ahead);
+        asks = asks_begin(rows, first, &parts, tiles);
     }
     uint32_t row = range.first;
-    for (uint32_t left = (range.end - row + TILE_ROWS - 1) / TILE_ROWS; left > 0; left--) {
+    for (uint32_t left = tiles; left > 0; left--) {
         const uint32_t count = (range.end - row + left - 1) / left;
         const struct block_span top = seen_in_block(rows, row, first);
         const struct block_span bottom = seen_in_block(rows, row + count - 1, first);
@@ -475,11 +541,10 @@ static void attend_block(const struct attention_rows *rows, const struct attenti
         tile->count = count;
         tile->first = first;
         tile->whole = top.to == ATTENTION_BLOCK && bottom.from == 0;
-        tile->asks = asks;
         tile->parts = parts;
-        tile->ahead = ahead;
+        tile->asks = asks;
         pipeline_step(pipeline);
-        asks = false;
+        asks_go_on(&asks);
         row += count;
     }
 }

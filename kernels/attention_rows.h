@@ -111,7 +111,7 @@ ATTENTION_INLINE void block_parts_find(const struct attention_task *task, uint32
 
 /* bf16, int8: unnormalised weighted sums of V of some rows over some segments. */
 struct attention_sums {
-    float *maximum; /* [row] */
+    float *maximum; /* [row], and room for 15 more that a variant may read and write */
     float *lanes;   /* [row][16] sums of weights; row r's are at r * 16 */
     float *values;  /* [row][padded_dim] */
 };
@@ -125,7 +125,8 @@ struct attention_space {
     struct attention_sums whole, part;
     void *under_way; /* the variant's own */
 };
-enum { SUMS_ROW_EXTRA = LANE_COUNT + 2 }; /* of 24 rows: a whole number of cache lines */
+/* Floats of a row besides its values, with its share of the room behind the maxima. */
+enum { SUMS_ROW_EXTRA = LANE_COUNT + 2 };
 ATTENTION_INLINE struct attention_sums attention_sums_place(float *at, uint32_t padded_dim)
 {
     return (struct attention_sums){
