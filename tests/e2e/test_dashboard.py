@@ -1,6 +1,8 @@
 """The page of the router in a real browser: what it shows of a cluster, in both colours and two
 sizes. The pictures stay in the build folder."""
 import os
+import pathlib
+import tempfile
 import unittest
 
 from browser import Browser, chromium
@@ -75,6 +77,24 @@ class DashboardTest(unittest.TestCase):
         wait_for(lambda: "No prefill node is connected" in (self.browser.text("#trouble") or ""),
                  "the trouble")
         self.assertEqual(self.browser.value("document.querySelector('main section').id"), "trouble")
+
+    def test_asks_for_a_key_where_one_is_needed(self):
+        key = "sk-of-the-dashboard-1"
+        with tempfile.TemporaryDirectory(prefix="baton-keys-") as folder:
+            keys = pathlib.Path(folder) / "keys"
+            keys.write_text(f"{key} acme\n")
+            os.chmod(keys, 0o600)
+            locked = Cluster(env={"BATON_API_KEYS": str(keys)})
+            self.addCleanup(locked.close)
+            self.browser.look(*SIZES["desk"])
+            self.browser.go(locked.url)
+            self.browser.wait_for("document.querySelector('#door')?.hidden === false", "the door")
+            self.browser.value(f"document.querySelector('#key').value = '{key}';"
+                               "document.querySelector('#knock').requestSubmit()")
+            self.browser.wait_for("document.querySelectorAll('.card').length === 2", "the workers")
+            self.assertTrue(self.browser.value("document.querySelector('#door').hidden"))
+        # The browser tells of each 401 that it got before.
+        self.browser.complaints = [text for text in self.browser.complaints if "401" not in text]
 
     def tearDown(self):
         self.assertEqual(self.browser.complaints, [], "the browser has nothing to complain of")
