@@ -1,5 +1,6 @@
 /* What readers are told of a tree that changes all the time: always enough to know its pages. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -198,6 +199,53 @@ Test(prefix_tree_news, who_falls_too_far_behind_begins_anew)
     while (listen(mirror, 5) > 0)
         continue;
     cr_expect_eq(mirror->resets, 2);
+    expect_equal(mirror);
+    free(mirror);
+}
+
+/* ---- threads ---- */
+
+enum { CHANGES = 3000 };
+
+static void *change(void *arg)
+{
+    struct random random;
+    random_init(&random, *(const uint64_t *)arg);
+    for (int i = 0; i < CHANGES; i++) {
+        if (random_below(&random, 8) == 0) {
+            prefix_tree_evict(tree, (uint32_t)random_below(&random, SLOTS));
+            continue;
+        }
+        /* Room is made again and again, so a reservation may be refused for another's sake. */
+        const uint32_t kinds[DEPTH] = {(uint32_t)random_below(&random, KINDS), 1, 2, 3};
+        const uint32_t pages = 1 + (uint32_t)random_below(&random, DEPTH);
+        int32_t tokens[PAGE * DEPTH];
+        uint32_t slots[DEPTH];
+        const uint32_t count = make_tokens(kinds, pages, tokens);
+        if (prefix_tree_reserve(tree, pages) != STATUS_OK)
+            continue;
+        page_pool_take(pool, pages, slots);
+        prefix_tree_insert(tree, 0, tokens, count, slots);
+        page_pool_free(pool, slots, pages);
+    }
+    return NULL;
+}
+
+/* Control reads while the engine changes the tree. */
+Test(prefix_tree_news, readers_and_changes_at_once)
+{
+    static const uint64_t seeds[] = {11, 12};
+    pthread_t threads[2];
+    struct mirror *mirror = calloc(1, sizeof *mirror);
+    cr_assert_not_null(mirror);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, change, (void *)&seeds[i]), 0);
+    for (int i = 0; i < CHANGES; i++)
+        listen(mirror, 1 + (uint32_t)i % 9);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pthread_join(threads[i], NULL), 0);
+    while (listen(mirror, 9) > 0)
+        continue;
     expect_equal(mirror);
     free(mirror);
 }
