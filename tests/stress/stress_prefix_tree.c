@@ -1,7 +1,7 @@
 /* Four threads over one prefix index and a pool that is too small for them: each finds, claims,
  * computes, finishes or withdraws, and lets go. The bytes of a page are a function of the tokens up
  * to it, written as plain memory by its owner and read by whoever finds it: the index has to order
- * that, and a page that went to somebody else shows. */
+ * that, and a page that went to somebody else shows. Each also reads the news of it meanwhile. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +21,16 @@ static struct prefix_tree *tree;
 struct member {
     pthread_t thread;
     uint32_t index;
-    uint64_t rounds, found, computed, withdrawn, inserted;
+    uint64_t rounds, found, computed, withdrawn, inserted, told;
+    struct prefix_reader reader;
 };
+
+static uint32_t read_news(struct prefix_reader *reader)
+{
+    uint64_t events[SLOTS];
+    bool anew;
+    return prefix_tree_news(tree, reader, SLOTS, events, &anew);
+}
 
 static uint64_t page_value(const int32_t *tokens, uint32_t page)
 {
@@ -98,6 +106,7 @@ static void *run(void *arg)
                 insert_computed(member, tokens, count, slots, found);
         }
         page_pool_free(pool, slots, held);
+        member->told += read_news(&member->reader);
     }
     return NULL;
 }
@@ -132,11 +141,13 @@ int main(void)
         sum.computed += members[i].computed;
         sum.withdrawn += members[i].withdrawn;
         sum.inserted += members[i].inserted;
+        sum.told += members[i].told;
     }
     struct prefix_tree_counts counts;
     prefix_tree_count(tree, &counts);
     CHECK(sum.found > 0 && sum.computed > 0 && sum.withdrawn > 0 && counts.evicted > 0);
     CHECK(prefix_tree_available(tree) == SLOTS);
+    CHECK(sum.told > 0 && read_news(&(struct prefix_reader){.begun = false}) == counts.pages);
     printf("%llu pages found, %llu computed, %llu withdrawn, %llu inserted, %llu evicted\n",
            (unsigned long long)sum.found, (unsigned long long)sum.computed,
            (unsigned long long)sum.withdrawn, (unsigned long long)sum.inserted,
