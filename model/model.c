@@ -128,7 +128,7 @@ static enum status read_text(struct model *model, const struct model_file *file,
                            "%s: the tokenizer has %" PRIu32
                            " tokens but token_embd.weight only %" PRIu32 " rows",
                            model_file_path(file), info->vocab_count, model->config.vocab_count);
-    model->info.token_count = info->vocab_count;
+    model->info.token_count = info->picked_count;
     model->identity.tokenizer = info->digest;
     memcpy(model->info.name, info->name, sizeof model->info.name);
     if (status == STATUS_OK)

@@ -105,6 +105,10 @@ static enum status text_finish(struct text *text, enum status status, struct tex
         text_close(text);
         return status;
     }
+    text->info.picked_count = text->vocabulary.count;
+    while (text->info.picked_count > 1 &&
+           text->vocabulary.types[text->info.picked_count - 1] == TOKEN_UNUSED)
+        text->info.picked_count--;
     digest_make(text);
     text->vocabulary.path = NULL;
     *text_out = text;

@@ -21,6 +21,7 @@ enum { TEXT_EOS_MAX = 8 };
 
 struct text_info {
     uint32_t vocab_count;          /* ids are below this */
+    uint32_t picked_count;         /* from here on only padding follows, which is never picked */
     int32_t bos, eos;              /* -1 when there is none */
     int32_t eos_ids[TEXT_EOS_MAX]; /* every id that ends a generation (eos, eot, <|im_end|>) */
     uint32_t eos_count;

@@ -179,6 +179,8 @@ static void export_is_alike(const struct parts *parts)
     const struct text_info *folder = text_info(texts[0]), *file = text_info(texts[1]);
     cr_assert_eq(folder->vocab_count, 281);
     cr_assert_eq(file->vocab_count, ROWS);
+    cr_assert_eq(folder->picked_count, 281);
+    cr_assert_eq(file->picked_count, 281);
     cr_assert(file->bos == 269 && file->eos == 280 && file->add_bos && folder->add_bos);
     cr_assert_eq(file->eos_count, folder->eos_count);
     text_close(texts[0]);
