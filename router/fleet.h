@@ -153,7 +153,8 @@ struct fleet_choice {
 /* Chooses; each call moves the turn of ties on. */
 struct placement fleet_place(struct fleet *fleet, const struct fleet_request *request,
                              struct fleet_choice *choice_out);
-/* From its page number `from` on the worker will hold the prompt soon; or will not after all. */
+/* From its page number `from` on the worker will hold the prompt soon; or will not after all, but
+ * for pages that it has told of. */
 void fleet_expect(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,
                   uint32_t from);
 void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,

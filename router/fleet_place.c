@@ -142,7 +142,7 @@ void fleet_expect(struct fleet *fleet, worker_handle handle, const struct fleet_
 {
     const uint32_t holder = holder_of(fleet, handle, pages);
     for (uint32_t i = from; holder != PREFIX_NO_HOLDER && i < pages->count; i++)
-        prefix_index_add(fleet->prefixes, holder, pages->hashes[i]);
+        prefix_index_expect(fleet->prefixes, holder, pages->hashes[i]);
 }
 
 void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,
@@ -150,7 +150,7 @@ void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fl
 {
     const uint32_t holder = holder_of(fleet, handle, pages);
     for (uint32_t i = from; holder != PREFIX_NO_HOLDER && i < pages->count; i++)
-        prefix_index_remove(fleet->prefixes, holder, pages->hashes[i]);
+        prefix_index_expect_not(fleet->prefixes, holder, pages->hashes[i]);
 }
 
 double fleet_drain_ms(const struct fleet *fleet, uint64_t prompt_tokens, uint64_t answer_tokens)

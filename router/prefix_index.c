@@ -23,6 +23,7 @@ struct set {
 struct entry {
     uint64_t hash;
     struct set holders; /* none: the entry is free */
+    struct set told;    /* of them, those that have said so themselves */
     uint32_t chain;     /* next of the bucket, or of the free ones */
     uint32_t older, younger;
     bool seen; /* since it was last the oldest */
@@ -201,7 +202,7 @@ static void drop(struct prefix_index *index, uint32_t at)
         link = &index->entries[*link - 1].chain;
     *link = entry->chain;
     list_remove(index, at);
-    entry->holders = (struct set){{0}};
+    entry->holders = entry->told = (struct set){{0}};
     entry->chain = index->first_free;
     index->first_free = at;
     index->count--;
@@ -236,7 +237,8 @@ static uint32_t insert(struct prefix_index *index, uint64_t key)
     return at;
 }
 
-void prefix_index_add(struct prefix_index *index, uint32_t holder, uint64_t hash)
+/* The page's entry, with the holder in it. */
+static struct entry *hold(struct prefix_index *index, uint32_t holder, uint64_t hash)
 {
     CHECK(holder < PREFIX_HOLDERS_MAX && set_has(&index->live, holder));
     uint32_t at = find(index, key_of(hash));
@@ -245,17 +247,40 @@ void prefix_index_add(struct prefix_index *index, uint32_t holder, uint64_t hash
     else
         index->entries[at].seen = true;
     set_put(&index->entries[at].holders, holder, true);
+    return &index->entries[at];
+}
+
+void prefix_index_add(struct prefix_index *index, uint32_t holder, uint64_t hash)
+{
+    set_put(&hold(index, holder, hash)->told, holder, true);
+}
+
+void prefix_index_expect(struct prefix_index *index, uint32_t holder, uint64_t hash)
+{
+    hold(index, holder, hash);
+}
+
+/* told: also when the holder itself has said that it holds the page. */
+static void let_go(struct prefix_index *index, uint32_t holder, uint64_t hash, bool told)
+{
+    CHECK(holder < PREFIX_HOLDERS_MAX && set_has(&index->live, holder));
+    const uint32_t at = find(index, key_of(hash));
+    if (at == NONE || (!told && set_has(&index->entries[at].told, holder)))
+        return;
+    set_put(&index->entries[at].told, holder, false);
+    set_put(&index->entries[at].holders, holder, false);
+    if (set_empty(&index->entries[at].holders))
+        drop(index, at);
 }
 
 void prefix_index_remove(struct prefix_index *index, uint32_t holder, uint64_t hash)
 {
-    CHECK(holder < PREFIX_HOLDERS_MAX && set_has(&index->live, holder));
-    const uint32_t at = find(index, key_of(hash));
-    if (at == NONE)
-        return;
-    set_put(&index->entries[at].holders, holder, false);
-    if (set_empty(&index->entries[at].holders))
-        drop(index, at);
+    let_go(index, holder, hash, true);
+}
+
+void prefix_index_expect_not(struct prefix_index *index, uint32_t holder, uint64_t hash)
+{
+    let_go(index, holder, hash, false);
 }
 
 /* ---- holders ---- */
@@ -290,6 +315,7 @@ void prefix_index_sweep(struct prefix_index *index, uint32_t count)
         if (set_empty(&entry->holders))
             continue;
         entry->holders = set_without(&entry->holders, &index->sweeping);
+        entry->told = set_without(&entry->told, &index->sweeping);
         if (set_empty(&entry->holders))
             drop(index, index->sweep_at);
     }

@@ -39,8 +39,13 @@ void prefix_index_leave(struct prefix_index *index, uint32_t holder);
 /* Takes those that left out of up to `count` entries. */
 void prefix_index_sweep(struct prefix_index *index, uint32_t count);
 
+/* The holder has told that the page came into its cache, or that it went. */
 void prefix_index_add(struct prefix_index *index, uint32_t holder, uint64_t hash);
 void prefix_index_remove(struct prefix_index *index, uint32_t holder, uint64_t hash);
+/* The holder was sent what will bring the page into its cache; or that came to nothing, which says
+ * nothing of a page that the holder has told of: it will not tell of that again. */
+void prefix_index_expect(struct prefix_index *index, uint32_t holder, uint64_t hash);
+void prefix_index_expect_not(struct prefix_index *index, uint32_t holder, uint64_t hash);
 
 /* How many pages of the prompt each holder has, from its beginning. hashes: [count] as from
  * prefix_hashes; pages_out: [PREFIX_HOLDERS_MAX]. */

@@ -92,7 +92,7 @@ static const struct config_row rows[] = {
     {"queue-bytes", CONFIG_BYTES, ROUTER_AT(queue_bytes), "64M", "BYTES",
      "bodies of the requests that wait, together; 0: any size", 0, 1e12},
     {"prefix-index-pages", CONFIG_U32, ROUTER_AT(prefix_index_pages), "262144", "N",
-     "KV pages in the workers' prefix caches that placement knows of, 64 bytes each; 0: none", 0,
+     "KV pages in the workers' prefix caches that placement knows of, 96 bytes each; 0: none", 0,
      16777216},
     {"slow-start-ms", CONFIG_MS, ROUTER_AT(slow_start_ms), "10s", "TIME",
      "a worker that has just joined is given less than it says it can do for so long", 0, 600000},

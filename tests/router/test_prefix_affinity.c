@@ -161,6 +161,31 @@ Test(prefix_affinity, a_prompt_that_was_not_read_is_not_expected)
     router_process_stop(&router);
 }
 
+/* But what it has told of meanwhile is: it does not tell of that again. */
+Test(prefix_affinity, pages_of_a_cancelled_prompt_that_were_told_stay)
+{
+    enum { TOLD = 3 };
+    char body[4096];
+    uint64_t hashes[PAGES];
+    serving_start(NULL);
+    serving_connect(false);
+    decode.automatic = true;
+    fake_worker_news(&prefill, true, 0, NULL, 0);
+    make_prompt(0, body, hashes);
+    struct client client;
+    client_open(&client, &router);
+    client_post(&client, TEXT_PATH, body);
+    WAIT_FOR(&router, prefill.job_count == 1);
+    fake_worker_news(&prefill, false, 0, hashes, TOLD);
+    client_close(&client);
+    WAIT_FOR(&router, prefill.cancel_count == 1);
+    prefill.automatic = true;
+    cr_assert_eq(client_ask(&router, TEXT_PATH, body, NULL), 200);
+    cr_expect_eq(client_metric(&router, "baton_placement_cached_tokens_total"), TOLD * PAGE);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 Test(prefix_affinity, news_that_make_no_sense_end_the_link)
 {
     serving_start(NULL);

@@ -97,6 +97,43 @@ Test(prefix_index, removed_pages_and_holders_that_left_are_not_found)
     prefix_index_destroy(index);
 }
 
+/* What was sent may come to nothing, but what a holder has told stays until it tells otherwise. */
+Test(prefix_index, an_expectation_takes_back_only_itself)
+{
+    struct prefix_index *index = create(100);
+    const uint32_t a = prefix_index_join(index), b = prefix_index_join(index);
+    uint64_t hashes[PAGES_MAX];
+    const uint32_t pages = hash_kinds("xyzw", 0, hashes);
+    for (uint32_t i = 0; i < pages; i++)
+        prefix_index_expect(index, a, hashes[i]);
+    cr_expect_eq(match(index, "xyzw", a), 4);
+    add(index, a, "xy");
+    add(index, b, "xyz");
+    for (uint32_t i = 0; i < pages; i++)
+        prefix_index_expect_not(index, a, hashes[i]);
+    cr_expect_eq(match(index, "xyzw", a), 2, "what it has told of");
+    cr_expect_eq(match(index, "xyzw", b), 3, "of another nothing was taken");
+    cr_expect_eq(prefix_index_count(index), 3, "nobody holds the last page");
+    /* Expecting what was told before changes nothing either way. */
+    prefix_index_expect(index, a, hashes[1]);
+    prefix_index_expect_not(index, a, hashes[1]);
+    cr_expect_eq(match(index, "xyzw", a), 2);
+    prefix_index_remove(index, a, hashes[1]);
+    cr_expect_eq(match(index, "xyzw", a), 1);
+    prefix_index_expect(index, a, hashes[1]);
+    cr_expect_eq(match(index, "xyzw", a), 2);
+    prefix_index_expect_not(index, a, hashes[1]);
+    cr_expect_eq(match(index, "xyzw", a), 1, "it was told once, and then that it went");
+    /* Whoever gets the number of one that left has told of nothing. */
+    prefix_index_leave(index, a);
+    prefix_index_sweep(index, 100);
+    cr_assert_eq(prefix_index_join(index), a);
+    prefix_index_expect(index, a, hashes[0]);
+    prefix_index_expect_not(index, a, hashes[0]);
+    cr_expect_eq(match(index, "xyzw", a), 0);
+    prefix_index_destroy(index);
+}
+
 Test(prefix_index, holders_are_limited)
 {
     struct prefix_index *index = create(4);
