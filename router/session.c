@@ -352,8 +352,6 @@ static void job_done(struct text_job *job)
         session->request.max_tokens = session->parsed.max_tokens;
         session->request.reports_wanted = session->parsed.timings;
         make_choices(session);
-        if (session->key)
-            api_key_charge(session->key, session->request.prompt_tokens, now_ns(session));
     } else {
         request_failure_set(&failure, session->parse_error.http_status, session->parse_error.code,
                             "%s", session->parse_error.message);

@@ -117,11 +117,15 @@ void session_hash_pages(struct session *session, uint32_t page_tokens)
                                  session->parsed.cache_salt, pages->hashes);
 }
 
-/* Charges both nodes; they will hold the prompt's pages, so those that begin like it go there. */
+/* Charges both nodes; they will hold the prompt's pages, so those that begin like it go there. The
+ * client's key pays for a prompt when it is first placed: what is refused is free. */
 static void book(struct session *session, const struct fleet_choice *choice,
                  const struct placement *placement)
 {
     struct fleet *fleet = session->router->fleet;
+    if (session->key && session->request.attempt == 0)
+        api_key_charge(session->key, session->request.prompt_tokens,
+                       loop_now_ns(session->router->loop));
     fleet_charge(fleet, choice->prefill, placement->prefill_charge);
     fleet_charge(fleet, choice->decode, placement->decode_charge);
     session->prefill_pages = choice->prefill_pages;

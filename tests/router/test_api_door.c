@@ -13,7 +13,7 @@
 #define LIMITED "sk-limited-requests"
 #define FRUGAL  "sk-limited-to-tokens"
 
-static void start(void)
+static void start(const char *option, const char *value)
 {
     static char path[300];
     snprintf(path, sizeof path, "%s/keys", scratch_folder());
@@ -22,7 +22,7 @@ static void start(void)
     fputs(KEY " acme\n" LIMITED " deli requests=1\n" FRUGAL " kiosk tokens=1\n", file);
     fclose(file);
     cr_assert_eq(chmod(path, 0600), 0);
-    const char *const extra[] = {"--api-keys", path, NULL};
+    const char *const extra[] = {"--api-keys", path, option, value, NULL};
     serving_start(extra);
     serving_connect(true);
 }
@@ -78,7 +78,7 @@ Test(api_door, every_path)
         {"POST", "/tokenize", PROMPT, false},
         {"POST", "/detokenize", "{\"tokens\":[65]}", false},
     };
-    start();
+    start(NULL, NULL);
     struct buffer body = {0};
     char value[64];
     /* The journal's writer opens its file while requests are served already. */
@@ -115,7 +115,7 @@ Test(api_door, every_way_to_show_a_key)
         {BEARER("sk-0123456789abcde"), 401, "\"code\":\"invalid_api_key\""},
         {"api-key: nothing\r\n", 401, "\"type\":\"authentication_error\""},
     };
-    start();
+    start(NULL, NULL);
     struct buffer body = {0};
     char value[64];
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
@@ -129,7 +129,7 @@ Test(api_door, every_way_to_show_a_key)
 
 Test(api_door, limits_are_each_keys_own)
 {
-    start();
+    start(NULL, NULL);
     struct buffer body = {0};
     char value[64];
     cr_expect_eq(ask("POST", TEXT_PATH, BEARER(LIMITED), PROMPT, &body, NULL, value), 200);
@@ -147,6 +147,26 @@ Test(api_door, limits_are_each_keys_own)
     cr_expect_eq(ask("POST", TEXT_PATH, BEARER(KEY), PROMPT, &body, NULL, value), 200);
     cr_expect_eq(ask("GET", "/v1/models", BEARER(LIMITED), NULL, &body, NULL, value), 200,
                  "looking costs nothing");
+    buffer_free(&body);
+    cr_expect_eq(router_process_stop(&router), 0);
+}
+
+/* The made-up prefill node reads 100 tokens a second, and the key may have one a minute. */
+Test(api_door, a_refused_prompt_costs_its_key_no_tokens)
+{
+    start("--ttft-target-ms", "20000");
+    struct buffer body = {0}, prompt = {0};
+    char value[64];
+    buffer_add_text(&prompt, "{\"prompt\":[97");
+    for (int i = 1; i < 5000; i++)
+        buffer_add_text(&prompt, ",97");
+    buffer_add_text(&prompt, "]}");
+    cr_expect_eq(ask("POST", TEXT_PATH, BEARER(FRUGAL), prompt.data, &body, NULL, value), 503);
+    cr_expect(strstr(body.data, "\"code\":\"ttft_target\""), "%s", body.data);
+    cr_expect_eq(ask("POST", TEXT_PATH, BEARER(FRUGAL), PROMPT, &body, NULL, value), 200);
+    cr_expect_eq(ask("POST", TEXT_PATH, BEARER(FRUGAL), PROMPT, &body, NULL, value), 429);
+    cr_expect(strstr(body.data, "1 tokens a minute"), "%s", body.data);
+    buffer_free(&prompt);
     buffer_free(&body);
     cr_expect_eq(router_process_stop(&router), 0);
 }
