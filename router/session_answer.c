@@ -267,10 +267,12 @@ void session_fail(struct session *session)
 {
     const struct request_failure *failure = &session->request.failure;
     struct openai_error error;
-    if (session->parse_status == STATUS_INVALID)
+    if (session->parse_status == STATUS_INVALID) {
         error = session->parse_error;
-    else
+    } else {
         openai_error_set(&error, failure->http_status, NULL, failure->code, "%s", failure->text);
+        openai_error_hide_places(&error);
+    }
     error.retry_after_s = failure->retry_s;
     if (session->stream_begun) {
         router_metrics_count_error(session->router->metrics, error.code, error.http_status);
