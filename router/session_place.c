@@ -225,6 +225,18 @@ static void wait_for_place(struct session *session, struct session_next *next)
     session_next_event(next, EVENT_WAIT);
 }
 
+/* What may have killed prefill nodes is not let near those that write answers. How the last one
+ * failed is forgotten once the request was placed again, and a refusal may have brought it back. */
+static void fail_barred(const struct session *session, struct session_next *next)
+{
+    const struct request_failure *failure = &session->request.failure;
+    if (failure->http_status != 0)
+        session_next_failure(next, 0, failure->http_status, failure->code, failure->text);
+    else
+        session_next_failure(next, 0, 503, "worker_unavailable",
+                             "Prefill nodes have failed this request, and no other one is there.");
+}
+
 void session_choose(struct session *session, struct session_next *next)
 {
     struct router *router = session->router;
@@ -268,9 +280,7 @@ void session_choose(struct session *session, struct session_next *next)
                              "The prompt and its answer are longer than any decode node that is "
                              "connected can hold.");
     } else if (request->barred_count > 0 && choice.prefill == 0) {
-        /* What may have killed prefill nodes is not let near those that write answers. */
-        session_next_failure(next, 0, request->failure.http_status, request->failure.code,
-                             request->failure.text);
+        fail_barred(session, next);
     } else if (is_in_time(session, next)) {
         if (from_queue)
             router->probe = session;
