@@ -42,6 +42,12 @@ static bool is_answering(const struct http_watch *watch)
     return watch->watches->is_answering(watch->watches->arg, watch->stream);
 }
 
+/* evhttp has let go of a request before the last bytes of its answer are out. */
+static bool is_sending(const struct http_watch *watch)
+{
+    return evbuffer_get_length(bufferevent_get_output(watch->stream)) > 0;
+}
+
 /* evhttp meets the end of input and frees the connection by itself. */
 static void cut_off(const struct http_watch *watch)
 {
@@ -157,8 +163,9 @@ static void on_input(struct evbuffer *input, const struct evbuffer_cb_info *info
         return;
     }
     evbuffer_drain(input, evbuffer_get_length(input));
-    /* An answer that is still due must not find this one before it: then there is just an end. */
-    if (was_good && watch->guard.complete == complete && !is_answering(watch))
+    /* An answer that is due or on its way must not find this one before or inside it: then there is
+     * just an end. */
+    if (was_good && watch->guard.complete == complete && !is_answering(watch) && !is_sending(watch))
         refuse(watch);
     else
         cut_off(watch);
