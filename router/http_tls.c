@@ -43,8 +43,9 @@ static enum status load(SSL_CTX *context, const char *cert_file, const char *key
     if (SSL_CTX_use_certificate_chain_file(context, cert_file) != 1)
         return error_set(error, STATUS_INVALID, "--http-cert: %s can not be used: %s", cert_file,
                          reason());
-    /* Which has to fit the certificate. */
-    if (SSL_CTX_use_PrivateKey_file(context, key_file, SSL_FILETYPE_PEM) != 1)
+    /* Which has to fit the certificate, also when it is of another kind. */
+    if (SSL_CTX_use_PrivateKey_file(context, key_file, SSL_FILETYPE_PEM) != 1 ||
+        SSL_CTX_check_private_key(context) != 1)
         return error_set(error, STATUS_INVALID, "--http-key: %s can not be used: %s", key_file,
                          reason());
     look_at_mode(key_file);
