@@ -69,6 +69,9 @@ static void on_hello(void *arg, struct msg_hello *hello)
 /* A router that is new, or new again, is told everything; so is one that has missed something. */
 static void tell_news(struct frame *frame, struct router_ref router, struct msg_prefix_news *news)
 {
+    /* Who keeps nothing tells nothing: the router would expect to find what it has sent. */
+    if (frame->worker->options->no_prefix_cache)
+        return;
     struct told *told = &frame->told[router.index];
     if (told->generation != router.generation)
         *told = (struct told){.generation = router.generation};
