@@ -171,6 +171,8 @@ void router_session_ended(struct router *router);
 /* session_log.c: one line where it ends; text as --log-text says. */
 /* Whether body and answer may be wanted at the end. */
 bool session_keeps_text(const struct session *session);
+/* Once the text thread has read the body: only what would be logged of it stays. */
+void session_cut_body(struct session *session);
 void session_keep_answer(struct session *session, const struct buffer *text);
 void session_log_end(const struct session *session);
 

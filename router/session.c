@@ -341,6 +341,7 @@ static void job_done(struct text_job *job)
         (struct session *)(void *)((char *)job - offsetof(struct session, job));
     session->job_out = false;
     session->parse_status = session->job_status;
+    session_cut_body(session);
     if (session->request.state == REQUEST_ENDED) {
         session_free(session); /* the client left meanwhile */
         return;

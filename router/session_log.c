@@ -15,6 +15,16 @@ bool session_keeps_text(const struct session *session)
     return session->router->options.log_text != ROUTER_LOG_TEXT_NONE;
 }
 
+void session_cut_body(struct session *session)
+{
+    if (session->body.size <= TEXT_LOGGED_BYTES)
+        return;
+    struct buffer kept = {0};
+    buffer_add(&kept, session->body.data, TEXT_LOGGED_BYTES);
+    buffer_free(&session->body);
+    session->body = kept;
+}
+
 void session_keep_answer(struct session *session, const struct buffer *text)
 {
     struct buffer *said = &session->said;
