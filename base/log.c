@@ -213,12 +213,16 @@ static void make_text(struct line *line, const struct level_row *row, const char
     line_add(line, "\n");
 }
 
-/* Texts from outside must not be able to forge a line. */
+/* Texts from outside must not be able to forge a line, nor to act on a terminal: the controls behind
+ * ASCII are 0xc2 and 0x80 to 0x9f in UTF-8. */
 static void clean(char *text)
 {
     for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+        const unsigned char byte = (unsigned char)*text, next = (unsigned char)text[1];
+        if (byte < 0x20 || byte == 0x7f)
             *text = ' ';
+        else if (byte == 0xc2 && next >= 0x80 && next < 0xa0)
+            text[0] = text[1] = ' ';
     }
 }
 

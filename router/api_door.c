@@ -21,22 +21,32 @@ static const char *shown_key(const struct http_exchange *exchange)
     return value;
 }
 
-bool api_door_enter(struct router *router, struct http_exchange *exchange, struct api_key **key_out)
+static void refuse(struct router *router, struct http_exchange *exchange, bool known, bool shown)
+{
+    struct openai_error error;
+    metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
+    if (known)
+        openai_error_set(&error, 403, NULL, "permission_denied",
+                         "This path wants the API key of an operator.");
+    else
+        openai_error_set(&error, 401, NULL, "invalid_api_key",
+                         shown ? "The API key is not known here."
+                               : "No API key was shown; send it as \"Authorization: Bearer KEY\".");
+    http_reply_error(exchange, &error);
+}
+
+bool api_door_enter(struct router *router, struct http_exchange *exchange, bool as_operator,
+                    struct api_key **key_out)
 {
     if (!router->keys)
         return true;
     const char *shown = shown_key(exchange);
     struct api_key *key = shown ? api_keys_find(router->keys, shown) : NULL;
-    if (key) {
+    if (key && (!as_operator || api_key_is_operator(key))) {
         *key_out = key;
         return true;
     }
-    metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
-    struct openai_error error;
-    openai_error_set(&error, 401, NULL, "invalid_api_key",
-                     shown ? "The API key is not known here."
-                           : "No API key was shown; send it as \"Authorization: Bearer KEY\".");
-    http_reply_error(exchange, &error);
+    refuse(router, exchange, key != NULL, shown != NULL);
     return false;
 }
 

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/random.h"
 
-enum { LINE_BYTES = 1024, WORDS_MAX = 4, MINUTE_S = 60 };
+enum { LINE_BYTES = 1024, WORDS_MAX = 5, MINUTE_S = 60 };
 
 struct bucket {
     uint64_t per_minute; /* 0: no limit */
@@ -27,6 +27,7 @@ struct bucket {
 struct api_key {
     uint8_t digest[CRYPTO_MAC_BYTES];
     char tenant[API_TENANT_BYTES];
+    bool is_operator;
     struct bucket requests, tokens;
 };
 
@@ -94,6 +95,11 @@ uint64_t api_key_limit(const struct api_key *key, enum api_limit which)
 const char *api_key_tenant(const struct api_key *key)
 {
     return key->tenant;
+}
+
+bool api_key_is_operator(const struct api_key *key)
+{
+    return key->is_operator;
 }
 
 /* ---- finding ---- */
@@ -186,13 +192,17 @@ static enum status read_tenant(struct api_key *key, const struct place *place, c
     return STATUS_OK;
 }
 
-static enum status read_limit(struct api_key *key, const struct place *place, const char *word,
+static enum status read_right(struct api_key *key, const struct place *place, const char *word,
                               struct error *error)
 {
     static const char requests[] = "requests=", tokens[] = "tokens=";
     const bool is_requests = strncmp(word, requests, sizeof requests - 1) == 0;
+    if (strcmp(word, "operator") == 0) {
+        key->is_operator = true;
+        return STATUS_OK;
+    }
     if (!is_requests && strncmp(word, tokens, sizeof tokens - 1) != 0)
-        return wrong(place, error, "has a word that is neither requests=N nor tokens=N");
+        return wrong(place, error, "has a word that is none of operator, requests=N and tokens=N");
     struct bucket *bucket = is_requests ? &key->requests : &key->tokens;
     const char *digits = strchr(word, '=') + 1;
     uint64_t value = 0;
@@ -224,7 +234,7 @@ static enum status read_line(struct api_keys *keys, const struct place *place, c
     if (count == 0 || words[0][0] == '#')
         return STATUS_OK;
     if (count > WORDS_MAX)
-        return wrong(place, error, "has more than a key, a name and two limits");
+        return wrong(place, error, "has more than a key, a name, operator and two limits");
     if (keys->count == API_KEYS_MAX)
         return error_set(error, STATUS_LIMIT, "the key file %s has more than %d keys", place->path,
                          API_KEYS_MAX);
@@ -232,7 +242,7 @@ static enum status read_line(struct api_keys *keys, const struct place *place, c
     TRY(read_key(keys, place, words[0], error));
     TRY(read_tenant(key, place, words[1], error));
     for (uint32_t i = 2; i < count; i++)
-        TRY(read_limit(key, place, words[i], error));
+        TRY(read_right(key, place, words[i], error));
     keys->count++;
     return STATUS_OK;
 }

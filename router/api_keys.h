@@ -1,8 +1,10 @@
 /* Who may use the API, how much, and under which name: keys from a file.
  *
- * A line is a key, the tenant's name and what it may have in a minute:
+ * A line is a key, the tenant's name, whether it may look at what everybody does, and what it may
+ * have in a minute:
  *
  *   sk-0123456789abcdef  acme  requests=600  tokens=120000
+ *   sk-fedcba9876543210  us    operator
  *
  * A limit is a bucket that fills evenly over the minute and holds a minute's worth. Tokens are
  * known only after the fact: they are charged when they are, the bucket may then owe, and a request
@@ -36,6 +38,7 @@ uint32_t api_keys_count(const struct api_keys *keys);
 /* NULL when there is no such key. Takes the same time whichever it is. */
 struct api_key *api_keys_find(const struct api_keys *keys, const char *presented);
 const char *api_key_tenant(const struct api_key *key);
+bool api_key_is_operator(const struct api_key *key);
 
 enum api_limit { API_WITHIN, API_OVER_REQUESTS, API_OVER_TOKENS };
 /* Takes one request from its bucket, or says which limit is met and after how many seconds (at

@@ -65,6 +65,8 @@ const char *openai_error_type(int http_status)
     switch (http_status) {
     case 401:
         return "authentication_error";
+    case 403:
+        return "permission_error";
     case 404:
         return "not_found_error";
     case 429:

@@ -211,8 +211,9 @@ route_handler routes_get_health, routes_get_live, routes_get_version, routes_get
     routes_get_models, routes_get_model;
 
 /* api_door.c: keys and their limits. Each answers the exchange where it says no. */
-/* Whether the request shows a key of the file, which is then in *key_out. */
-bool api_door_enter(struct router *router, struct http_exchange *exchange,
+/* Whether the request shows a key of the file, of an operator where that is wanted; it is then in
+ * *key_out. */
+bool api_door_enter(struct router *router, struct http_exchange *exchange, bool as_operator,
                     struct api_key **key_out);
 /* Whether the key, if there is one, has a request and tokens left for this minute. */
 bool api_door_admit(struct router *router, struct http_exchange *exchange, struct api_key *key);

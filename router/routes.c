@@ -117,11 +117,13 @@ static void get_metrics(struct router *router, struct http_exchange *exchange,
     routes_reply(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", out);
 }
 
-static bool is_json(const char *content_type)
+/* A client of its own may leave the type out. A page in a browser that could do so would be asked by
+ * nobody whether it may post here, see --cors-origin. */
+static bool is_json(const char *content_type, const char *origin)
 {
     static const char json[] = "application/json";
     if (!content_type)
-        return true;
+        return !origin;
     if (strncasecmp(content_type, json, sizeof json - 1) != 0)
         return false;
     const char behind = content_type[sizeof json - 1];
@@ -137,7 +139,7 @@ static bool may_post(struct router *router, struct http_exchange *exchange,
         routes_reply_error(exchange, 503, "shutting_down", NULL, "The server is shutting down.");
         return false;
     }
-    if (!is_json(request->content_type)) {
+    if (!is_json(request->content_type, http_exchange_header(exchange, "Origin"))) {
         metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
         routes_reply_error(exchange, 400, "bad_content_type", NULL,
                            "The Content-Type must be application/json.");
@@ -174,9 +176,9 @@ static void post_detokenize(struct router *router, struct http_exchange *exchang
         text_call_detokenize(router, exchange, request, key);
 }
 
-/* With KEYED a key has to be shown where the router has keys: all that shows or takes prompts,
- * answers or addresses. UNDER: what follows the path belongs to the handler. */
-enum { OPEN = 0, KEYED = 1, UNDER = 2 };
+/* With KEYED a key has to be shown where the router has keys, with WATCH one of an operator: what
+ * shows addresses or other tenants. UNDER: what follows the path belongs to the handler. */
+enum { OPEN = 0, KEYED = 1, UNDER = 2, WATCH = 4 };
 
 static const struct route {
     const char *path;
@@ -190,10 +192,10 @@ static const struct route {
     {"/load", HTTP_GET, routes_get_load, OPEN},
     {"/version", HTTP_GET, routes_get_version, OPEN},
     {"/metrics", HTTP_GET, get_metrics, OPEN},
-    {"/workers", HTTP_GET, get_workers, KEYED},
-    {"/status", HTTP_GET, routes_get_status, KEYED},
-    {"/requests", HTTP_GET, journal_call_recent, KEYED},
-    {ROUTES_REQUEST_PATH, HTTP_GET, journal_call_find, KEYED | UNDER},
+    {"/workers", HTTP_GET, get_workers, WATCH},
+    {"/status", HTTP_GET, routes_get_status, WATCH},
+    {"/requests", HTTP_GET, journal_call_recent, WATCH},
+    {ROUTES_REQUEST_PATH, HTTP_GET, journal_call_find, WATCH | UNDER},
     {"/", HTTP_GET, dashboard_get_page, OPEN},
     {"/dashboard.css", HTTP_GET, dashboard_get_style, OPEN},
     {"/dashboard.js", HTTP_GET, dashboard_get_script, OPEN},
@@ -242,6 +244,7 @@ void routes_handle(struct router *router, struct http_exchange *exchange,
         routes_reply_error(exchange, 405, "method_not_allowed", methods_of(route),
                            route->method == HTTP_GET ? "This path answers to GET."
                                                      : "This path answers to POST.");
-    else if (!(route->how & KEYED) || api_door_enter(router, exchange, &key))
+    else if (!(route->how & (KEYED | WATCH)) ||
+             api_door_enter(router, exchange, route->how & WATCH, &key))
         route->handle(router, exchange, request, key);
 }

@@ -33,7 +33,7 @@ async function get(path) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   const response = await fetch(path, { cache: "no-store", signal, headers });
   const body = await response.json();
-  $("door").hidden = response.status !== 401;
+  $("door").hidden = response.status !== 401 && response.status !== 403;
   if (!response.ok)
     throw new Error(body.error ? body.error.message : `status ${response.status}`);
   return body;

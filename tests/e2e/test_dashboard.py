@@ -82,7 +82,7 @@ class DashboardTest(unittest.TestCase):
         key = "sk-of-the-dashboard-1"
         with tempfile.TemporaryDirectory(prefix="baton-keys-") as folder:
             keys = pathlib.Path(folder) / "keys"
-            keys.write_text(f"{key} acme\n")
+            keys.write_text(f"{key} acme operator\n")
             os.chmod(keys, 0o600)
             locked = Cluster(env={"BATON_API_KEYS": str(keys)})
             self.addCleanup(locked.close)

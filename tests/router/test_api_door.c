@@ -10,6 +10,7 @@
 #include "tests/router/tiny_text.h"
 
 #define KEY     "sk-0123456789abcdef"
+#define OPERATOR "sk-of-an-operator"
 #define LIMITED "sk-limited-requests"
 #define FRUGAL  "sk-limited-to-tokens"
 
@@ -19,7 +20,7 @@ static void start(const char *option, const char *value)
     snprintf(path, sizeof path, "%s/keys", scratch_folder());
     FILE *file = fopen(path, "w");
     cr_assert(file);
-    fputs(KEY " acme\n" LIMITED " deli requests=1\n" FRUGAL " kiosk tokens=1\n", file);
+    fputs(KEY " acme\n" OPERATOR " us operator\n" LIMITED " deli requests=1\n" FRUGAL " kiosk tokens=1\n", file);
     fclose(file);
     cr_assert_eq(chmod(path, 0600), 0);
     const char *const extra[] = {"--api-keys", path, option, value, NULL};
@@ -59,7 +60,7 @@ Test(api_door, every_path)
 {
     static const struct {
         const char *method, *path, *request;
-        bool open;
+        bool open, watch;
     } rows[] = {
         {"GET", "/health", NULL, true},
         {"GET", "/live", NULL, true},
@@ -68,9 +69,9 @@ Test(api_door, every_path)
         {"GET", "/version", NULL, true},
         {"GET", "/metrics", NULL, true},
         {"GET", "/", NULL, true},
-        {"GET", "/workers", NULL, false},
-        {"GET", "/status", NULL, false},
-        {"GET", "/requests", NULL, false},
+        {"GET", "/workers", NULL, false, true},
+        {"GET", "/status", NULL, false, true},
+        {"GET", "/requests", NULL, false, true},
         {"GET", "/v1/models", NULL, false},
         {"GET", "/v1/models/tiny", NULL, false},
         {"POST", TEXT_PATH, PROMPT, false},
@@ -82,7 +83,7 @@ Test(api_door, every_path)
     struct buffer body = {0};
     char value[64];
     /* The journal's writer opens its file while requests are served already. */
-    WAIT_FOR(&router, ask("GET", "/requests", BEARER(KEY), NULL, &body, NULL, value) == 200);
+    WAIT_FOR(&router, ask("GET", "/requests", BEARER(OPERATOR), NULL, &body, NULL, value) == 200);
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         int status = ask(rows[i].method, rows[i].path, "", rows[i].request, &body,
                          "WWW-Authenticate", value);
@@ -90,7 +91,11 @@ Test(api_door, every_path)
         cr_expect_str_eq(value, rows[i].open ? "" : "Bearer");
         status =
             ask(rows[i].method, rows[i].path, BEARER(KEY), rows[i].request, &body, NULL, value);
-        cr_expect_eq(status, 200, "%s with a key gave %d", rows[i].path, status);
+        cr_expect_eq(status, rows[i].watch ? 403 : 200, "%s with a key gave %d", rows[i].path,
+                     status);
+        status = ask(rows[i].method, rows[i].path, BEARER(OPERATOR), rows[i].request, &body, NULL,
+                     value);
+        cr_expect_eq(status, 200, "%s with an operator's key gave %d", rows[i].path, status);
     }
     cr_expect_eq(ask("GET", "/nothing", "", NULL, &body, NULL, value), 404);
     buffer_free(&body);

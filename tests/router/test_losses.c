@@ -224,9 +224,10 @@ Test(losses, a_worker_gives_up)
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         struct client client;
         serving_reach(&client, true, STAGE_PREFILLING);
-        fake_failed(&prefill, &prefill.jobs[i], rows[i].status, "for the test");
+        fake_failed(&prefill, &prefill.jobs[i], rows[i].status, "no way to 10.0.0.2:7700");
         WAIT_FOR(&router, client_complete(&client));
         cr_expect_eq(client_status(&client), rows[i].http_status);
+        cr_expect(strstr(client.in.data, "no way to (address)"), "%s", client.in.data);
         WAIT_FOR(&router, decode.cancel_count == i + 1);
         client_close(&client);
     }
