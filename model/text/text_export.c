@@ -56,9 +56,10 @@ static enum status refuse(const struct export *export, const char *what)
     return error_set(export->error, STATUS_UNSUPPORTED, "a GGUF file has no words for %s", what);
 }
 
+/* "" where there is no such text, also where what should be an object is none. */
 static const char *member(const struct json *object, const char *key)
 {
-    const struct json *value = json_get(object, key);
+    const struct json *value = json_kind(object) == JSON_OBJECT ? json_get(object, key) : NULL;
     size_t bytes;
     return value != NULL && json_kind(value) == JSON_STRING ? json_string(value, &bytes) : "";
 }
@@ -67,6 +68,8 @@ static const char *member(const struct json *object, const char *key)
 static const char *cut_of(const struct json *step)
 {
     const char *type = member(step, "type");
+    if (*type == '\0') // null stands for no step
+        return NULL;
     const struct json *pattern = json_get(step, "pattern");
     if (strcmp(type, "Digits") == 0 && json_member_bool(step, "individual_digits", false))
         return DIGITS;
@@ -76,11 +79,12 @@ static const char *cut_of(const struct json *step)
     return plain ? member(pattern, "Regex") : NULL;
 }
 
-/* Whether the steps, of which the last is ByteLevel, are those of the row. */
+/* Whether the steps are those of the row, and ByteLevel behind them. */
 static bool cuts_are(const struct json *const *steps, size_t count, const struct cut_row *row)
 {
     const struct json *last = steps[count - 1];
-    if (json_member_bool(last, "add_prefix_space", true) ||
+    if (strcmp(member(last, "type"), "ByteLevel") != 0 ||
+        json_member_bool(last, "add_prefix_space", true) ||
         json_member_bool(last, "use_regex", true) != row->pattern)
         return false;
     for (size_t i = 0; i < CUTS_MAX; i++) {
@@ -97,9 +101,9 @@ static bool cuts_are(const struct json *const *steps, size_t count, const struct
 static enum status cuts_find(struct export *export)
 {
     const struct json *steps[CUTS_MAX + 1] = {json_get(export->root, "pre_tokenizer")};
-    const struct json *members = json_get(steps[0], "pretokenizers");
     size_t count = 1;
-    if (members != NULL && json_kind(members) == JSON_ARRAY) {
+    if (strcmp(member(steps[0], "type"), "Sequence") == 0) {
+        const struct json *members = json_get(steps[0], "pretokenizers");
         count = json_count(members);
         for (size_t i = 0; i < count && i <= CUTS_MAX; i++)
             steps[i] = json_at(members, i);

@@ -194,6 +194,8 @@ Test(text_export, a_file_gives_the_ids_of_the_folder)
 {
     static const struct parts kinds[] = {
         {TOKENS AFTER_HOLE, "null", BYTE_LEVEL("true"), PLAIN, ""},
+        {TOKENS AFTER_HOLE, "null",
+         "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"pretokenizers\":[1]}", PLAIN, ""},
         {TOKENS AFTER_HOLE, "null", SMOLLM, PLAIN, ""},
         {TOKENS AFTER_HOLE, "{\"type\":\"NFC\"}", QWEN2, PLAIN, ""},
         {TOKENS AFTER_HOLE, "null", LLAMA3, PLAIN, ",\"ignore_merges\":true"},
@@ -222,6 +224,8 @@ Test(text_export, what_a_file_cannot_say_is_refused_by_name)
     parts.pretokenizer = SEQUENCE(SPLIT("a+") "," BYTE_LEVEL("false"));
     refused(&parts, ROWS, "the steps of its pre_tokenizer");
     parts.pretokenizer = SEQUENCE(SPLIT(CL100K("\\\\p{N}")) "," BYTE_LEVEL("true"));
+    refused(&parts, ROWS, "the steps of its pre_tokenizer");
+    parts.pretokenizer = SEQUENCE("null," BYTE_LEVEL("true"));
     refused(&parts, ROWS, "the steps of its pre_tokenizer");
     parts.pretokenizer = QWEN2;
     refused(&parts, ROWS, "the pre-tokenizer 'qwen2' goes with NFC");
