@@ -128,7 +128,9 @@ static enum status read_window(const struct folder_source *source, struct net_co
     TRY(folder_read_bool_or(source, "use_sliding_window", &used));
     if (types != NULL)
         TRY(read_layer_types(source, types, config));
-    if (net_has(config, TRAIT_WINDOW_SAID) && json_get(source->object, "sliding_window") == NULL)
+    /* Programs have a size of their own where one is used and none is said. */
+    const bool said = net_has(config, TRAIT_WINDOW_SAID) || (rule == WINDOW_UPPER && used);
+    if (said && json_get(source->object, "sliding_window") == NULL)
         return folder_not_kind(source, "sliding_window", "an integer");
     if (value == NULL || !used || rule == WINDOW_NONE ||
         (json_kind(value) == JSON_INT && json_int(value) == 0)) {
@@ -144,8 +146,8 @@ static enum status read_window(const struct folder_source *source, struct net_co
     const struct json *upper = folder_find(source, "max_window_layers");
     if (upper != NULL && json_kind(upper) == JSON_INT && json_int(upper) == 0)
         first = 0;
-    else
-        TRY(folder_read_count_or(source, "max_window_layers", NET_LAYERS_MAX, &first));
+    else if (upper != NULL || rule == WINDOW_UPPER)
+        TRY(folder_read_count(source, "max_window_layers", NET_LAYERS_MAX, &first));
     TRY(folder_read_count_or(
         source, folder_either(source, "sliding_window_pattern", "_sliding_window_pattern"),
         NET_LAYERS_MAX, &pattern));

@@ -158,11 +158,14 @@ static enum status read_rotations(const struct folder_source *source, struct net
     config->pairing = ROPE_HALVES;
     TRY(folder_read_real_or(source, "rope_theta", 1e12, &global->base));
     *local = *global;
+    /* Programs differ in which of the two they follow. */
+    if (parameters != NULL && scaling != NULL)
+        return folder_refused(source, "rope_scaling", "there beside 'rope_parameters'");
     if (rope_by_type(parameters))
         return read_rope_by_type(source, parameters, config);
     if (parameters != NULL)
         TRY(read_scaling_object(source, parameters, "rope_parameters", config, global));
-    else if (scaling != NULL)
+    if (scaling != NULL)
         TRY(read_scaling_object(source, scaling, "rope_scaling", config, global));
     *local = *global;
     if (!net_has(config, TRAIT_LOCAL_ROTATION))
