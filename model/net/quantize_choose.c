@@ -130,13 +130,16 @@ static enum status spend(struct chooser *chooser, struct quantize_plan *plan, st
             best = narrow;
             best_budget = budget;
         }
-        budget *= isfinite(nats) ? fmin(QUANTIZE_LIMIT_NATS / nats, 2) : 0.5;
+        /* Rounding may leave nothing, or less than nothing: then twice as much is tried, too. */
+        budget *= !isfinite(nats)                  ? 0.5
+                  : nats > QUANTIZE_LIMIT_NATS / 2 ? QUANTIZE_LIMIT_NATS / nats
+                                                   : 2.0;
     }
-    plan->share =
-        (double)quantize_plan_spend(plan, chooser->roles, chooser->role_count, best_budget) /
-        (double)chooser->values;
     if (best == 0)
         set_all(chooser, plan, false);
+    else
+        (void)quantize_plan_spend(plan, chooser->roles, chooser->role_count, best_budget);
+    plan->share = (double)best / (double)chooser->values;
     return STATUS_OK;
 }
 
@@ -149,6 +152,8 @@ static enum status choose(struct chooser *chooser, struct quantize_plan *plan, s
         return STATUS_OK;
     TRY(quantize_measure_open(choice, &chooser->measure, error));
     TRY(quantize_measure_run(chooser->measure, &nats, error));
+    if (!isfinite(nats)) // a model of NaN: there is nothing to hold 4 bits against
+        return STATUS_OK;
     set_all(chooser, plan, true);
     TRY(weights_load_narrow(choice->file, choice->config, choice->backend, plan, &chooser->narrow,
                             error));

@@ -132,6 +132,10 @@ static void look_at_row(struct quantize_measure *m, uint32_t position, const flo
 {
     struct kept *kept = &m->kept[position - m->silent];
     const double total = sampler_weigh(logits, m->token_count, m->weights);
+    if (isnan(total)) { // comparisons with it would keep every id of the row
+        m->sum = (double)NAN;
+        return;
+    }
     if (!m->primed)
         keep_row(m, kept, total);
     m->sum += compare_row(m, kept, total);
