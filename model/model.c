@@ -94,19 +94,21 @@ static bool has_tokenizer(const struct model_file *file)
 static enum status read_calibration(struct model *model, const struct text *text,
                                     const struct model_options *options, struct error *error)
 {
-    if (options->calibrate != NULL && options->quantize == QUANTIZE_NONE)
+    if (options->calibrate != NULL && options->quantize != QUANTIZE_INT4)
         return error_set(error, STATUS_INVALID,
-                         "there is a text to calibrate on (%s), but nothing is to be quantised",
+                         "there is a text to calibrate on (%s), but nothing is to be quantised to "
+                         "4 bits",
                          options->calibrate);
     if (options->calibrate != NULL && text == NULL)
         return error_set(error, STATUS_UNSUPPORTED,
                          "%s cannot be read as tokens: the model has no tokenizer",
                          options->calibrate);
-    if (text != NULL && (options->calibrate != NULL || options->quantize == QUANTIZE_INT4))
+    if (options->quantize != QUANTIZE_INT4)
+        return STATUS_OK;
+    if (text != NULL)
         return calibration_read(text, options->calibrate, options->context_tokens,
                                 &model->calibration, error);
-    if (options->quantize == QUANTIZE_INT4)
-        calibration_invent(model->config.vocab_count, options->context_tokens, &model->calibration);
+    calibration_invent(model->config.vocab_count, options->context_tokens, &model->calibration);
     return STATUS_OK;
 }
 

@@ -31,8 +31,8 @@ static enum status encode(const struct text *text, const char *bytes, size_t cou
         token_list_add(ids, info->bos);
     struct error more = {0};
     const enum status status = text_encode(text, bytes, count, false, QUANTIZE_TOKENS, ids, &more);
-    /* More than are wanted is no failure, the list holds the first of them. */
-    if (status != STATUS_OK && status != STATUS_LIMIT)
+    /* More than are wanted is no failure, the list holds the first of them. Any other limit is. */
+    if (status != STATUS_OK && !(status == STATUS_LIMIT && ids->count >= QUANTIZE_TOKENS))
         return error_set(error, status, "%s", more.text);
     if (ids->count > QUANTIZE_TOKENS)
         ids->count = QUANTIZE_TOKENS;
@@ -51,10 +51,12 @@ enum status calibration_read(const struct text *text, const char *path, uint32_t
                               : encode(text, quantize_text, strlen(quantize_text), ids, error);
     buffer_free(&bytes);
     TRY(status);
-    if (path != NULL && ids->count < QUANTIZE_TOKENS_MIN)
+    /* The built-in text is long enough for every tokenizer that does not throw it away. */
+    const size_t least = path != NULL ? QUANTIZE_TOKENS_MIN : 1;
+    if (ids->count < least)
         return error_set(error, STATUS_INVALID,
-                         "%s has %zu tokens, quantising is measured on at least %d", path,
-                         ids->count, QUANTIZE_TOKENS_MIN);
+                         "%s has %zu tokens, quantising is measured on at least %zu",
+                         path != NULL ? path : "the built-in text", ids->count, least);
     if (ids->count > context_tokens)
         ids->count = context_tokens;
     return STATUS_OK;

@@ -9,7 +9,7 @@
 #include "model/text/text.h"
 
 /* Appends the first ids of the file, or of the built-in text where path is NULL, at most a context.
- * IO, or INVALID when a file has too few. */
+ * IO, or INVALID when it has too few. */
 enum status calibration_read(const struct text *text, const char *path, uint32_t context_tokens,
                              struct token_list *ids, struct error *error);
 void calibration_invent(uint32_t vocab_count, uint32_t context_tokens, struct token_list *ids);
