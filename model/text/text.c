@@ -42,12 +42,19 @@ void text_copy(char *out, size_t room, const char *data, size_t bytes)
     out[count] = '\0';
 }
 
+static bool is_end(const struct text_info *info, int32_t id)
+{
+    for (uint32_t i = 0; i < info->eos_count; i++)
+        if (info->eos_ids[i] == id)
+            return true;
+    return false;
+}
+
 enum status text_end_add(struct text *text, int32_t id, struct error *error)
 {
     struct text_info *info = &text->info;
-    for (uint32_t i = 0; i < info->eos_count; i++)
-        if (info->eos_ids[i] == id)
-            return STATUS_OK;
+    if (is_end(info, id))
+        return STATUS_OK;
     if (info->eos_count == TEXT_EOS_MAX)
         return error_set(error, STATUS_LIMIT, "%s: more than %d tokens end a generation, the limit",
                          text->vocabulary.path, TEXT_EOS_MAX);
@@ -105,10 +112,12 @@ static enum status text_finish(struct text *text, enum status status, struct tex
         text_close(text);
         return status;
     }
-    text->info.picked_count = text->vocabulary.count;
-    while (text->info.picked_count > 1 &&
-           text->vocabulary.types[text->info.picked_count - 1] == TOKEN_UNUSED)
-        text->info.picked_count--;
+    /* An end of a generation is picked whatever its type. */
+    uint32_t picked = text->vocabulary.count;
+    while (picked > 1 && text->vocabulary.types[picked - 1] == TOKEN_UNUSED &&
+           !is_end(&text->info, (int32_t)picked - 1))
+        picked--;
+    text->info.picked_count = picked;
     digest_make(text);
     text->vocabulary.path = NULL;
     *text_out = text;
