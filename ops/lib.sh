@@ -311,8 +311,13 @@ python_ensure() {
       return 1
     fi
     printf '%s\n' "$wanted" >"$scratch/packages/.complete"
-    rm -rf "$folder"
-    mv "$scratch/packages" "$folder"
+    # Another run may have been faster, and its tests read the folder by now.
+    if [ "$(cat "$folder/.complete" 2>/dev/null)" != "$wanted" ] &&
+      ! { rm -rf "$folder" && mv "$scratch/packages" "$folder"; }; then
+      python_error="the packages of ops/python.txt could not be moved to $folder"
+      rm -rf "$scratch"
+      return 1
+    fi
     rm -rf "$scratch"
     progress "python: $folder"
     progress_end

@@ -7,6 +7,7 @@ each gets COUNT strings (10,000 in all by default, a million in all with BATON_T
 with 77 where the package is not installed.
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -26,7 +27,9 @@ SHOWN = 5
 LONG_PARTS = 1500  # strings that are joined to one, in which words come again
 
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-sys.path.append(os.environ.get("BATON_PYTHON_PACKAGES") or str(CACHE / "baton" / "python"))
+LISTED = pathlib.Path(__file__).resolve().parents[3] / "ops" / "python.txt"
+PACKAGES = "python-" + hashlib.sha256(LISTED.read_bytes()).hexdigest()[:12]  # as ops/lib.sh has it
+sys.path.append(os.environ.get("BATON_PYTHON_PACKAGES") or str(CACHE / "baton" / PACKAGES))
 
 try:
     from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers,
