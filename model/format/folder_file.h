@@ -13,7 +13,8 @@ enum { FOLDER_PATH_BYTES = 4096 };
 /* The path of a file of a folder; LIMIT when it is too long. */
 enum status folder_file_path(const char *folder, const char *name, char out[FOLDER_PATH_BYTES],
                              struct error *error);
-/* Appends the file to *out and a NUL that is not counted. NOT_FOUND when it is not there. */
+/* The file into *out, which is empty, and a NUL that is not counted. NOT_FOUND when it is not
+ * there. */
 enum status folder_file_read(const char *path, size_t bytes_max, struct buffer *out,
                              struct error *error);
 /* What folder_file_read gave, as an object; the caller frees it. */
