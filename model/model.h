@@ -29,7 +29,7 @@ struct model_options {
     enum activation_mode activations;
     enum kv_dtype kv_dtype;
     enum model_quantize quantize;
-    /* Text to measure on what 4 bits cost; NULL: a built-in one. INT8 has no need of it. */
+    /* INT4 alone: text to measure on what 4 bits cost; NULL: a built-in one. */
     const char *calibrate;
     uint32_t threads;        /* 0: all CPUs of the process */
     uint32_t page_tokens;    /* 0: 64; a multiple of 16 */
