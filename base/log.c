@@ -213,8 +213,8 @@ static void make_text(struct line *line, const struct level_row *row, const char
     line_add(line, "\n");
 }
 
-/* Texts from outside must not be able to forge a line, nor to act on a terminal: the controls behind
- * ASCII are 0xc2 and 0x80 to 0x9f in UTF-8. */
+/* Texts from outside must not be able to forge a line, nor to act on a terminal: the controls
+ * behind ASCII are 0xc2 and 0x80 to 0x9f in UTF-8. */
 static void clean(char *text)
 {
     for (; *text; text++) {

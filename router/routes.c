@@ -117,8 +117,8 @@ static void get_metrics(struct router *router, struct http_exchange *exchange,
     routes_reply(exchange, 200, "text/plain; version=0.0.4; charset=utf-8", out);
 }
 
-/* A client of its own may leave the type out. A page in a browser that could do so would be asked by
- * nobody whether it may post here, see --cors-origin. */
+/* A client of its own may leave the type out. A page in a browser that could do so would be asked
+ * by nobody whether it may post here, see --cors-origin. */
 static bool is_json(const char *content_type, const char *origin)
 {
     static const char json[] = "application/json";

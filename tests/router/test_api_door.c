@@ -9,10 +9,10 @@
 #include "tests/router/serving_fixture.h"
 #include "tests/router/tiny_text.h"
 
-#define KEY     "sk-0123456789abcdef"
+#define KEY      "sk-0123456789abcdef"
 #define OPERATOR "sk-of-an-operator"
-#define LIMITED "sk-limited-requests"
-#define FRUGAL  "sk-limited-to-tokens"
+#define LIMITED  "sk-limited-requests"
+#define FRUGAL   "sk-limited-to-tokens"
 
 static void start(const char *option, const char *value)
 {
@@ -20,7 +20,9 @@ static void start(const char *option, const char *value)
     snprintf(path, sizeof path, "%s/keys", scratch_folder());
     FILE *file = fopen(path, "w");
     cr_assert(file);
-    fputs(KEY " acme\n" OPERATOR " us operator\n" LIMITED " deli requests=1\n" FRUGAL " kiosk tokens=1\n", file);
+    fputs(KEY " acme\n" OPERATOR " us operator\n" LIMITED " deli requests=1\n" FRUGAL
+              " kiosk tokens=1\n",
+          file);
     fclose(file);
     cr_assert_eq(chmod(path, 0600), 0);
     const char *const extra[] = {"--api-keys", path, option, value, NULL};
@@ -62,22 +64,22 @@ Test(api_door, every_path)
         const char *method, *path, *request;
         bool open, watch;
     } rows[] = {
-        {"GET", "/health", NULL, true},
-        {"GET", "/live", NULL, true},
-        {"GET", "/ready", NULL, true},
-        {"GET", "/load", NULL, true},
-        {"GET", "/version", NULL, true},
-        {"GET", "/metrics", NULL, true},
-        {"GET", "/", NULL, true},
+        {"GET", "/health", NULL, true, false},
+        {"GET", "/live", NULL, true, false},
+        {"GET", "/ready", NULL, true, false},
+        {"GET", "/load", NULL, true, false},
+        {"GET", "/version", NULL, true, false},
+        {"GET", "/metrics", NULL, true, false},
+        {"GET", "/", NULL, true, false},
         {"GET", "/workers", NULL, false, true},
         {"GET", "/status", NULL, false, true},
         {"GET", "/requests", NULL, false, true},
-        {"GET", "/v1/models", NULL, false},
-        {"GET", "/v1/models/tiny", NULL, false},
-        {"POST", TEXT_PATH, PROMPT, false},
-        {"POST", CHAT_PATH, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", false},
-        {"POST", "/tokenize", PROMPT, false},
-        {"POST", "/detokenize", "{\"tokens\":[65]}", false},
+        {"GET", "/v1/models", NULL, false, false},
+        {"GET", "/v1/models/tiny", NULL, false, false},
+        {"POST", TEXT_PATH, PROMPT, false, false},
+        {"POST", CHAT_PATH, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}", false, false},
+        {"POST", "/tokenize", PROMPT, false, false},
+        {"POST", "/detokenize", "{\"tokens\":[65]}", false, false},
     };
     start(NULL, NULL);
     struct buffer body = {0};

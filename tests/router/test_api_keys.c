@@ -50,7 +50,8 @@ Test(api_keys, files_that_are_refused)
         {KEY " acme tokens=1e3\n", "has the limit tokens=1e3"},
         {KEY " acme bytes=5\n", "none of operator, requests=N and tokens=N"},
         {KEY " acme tokens=5 tokens=6\n", "has one limit twice"},
-        {KEY " acme tokens=5 requests=6 tokens=7\n", "more than a key, a name, operator and two limits"},
+        {KEY " acme operator tokens=5 requests=6 tokens=7\n",
+         "more than a key, a name, operator and two limits"},
         {KEY " acme\n" KEY " other\n", "line 2"},
         {"sk-\xc3\xa9-0123456789abcdef acme\n", "not printable ASCII"},
     };
@@ -103,7 +104,8 @@ Test(api_keys, more_keys_than_the_limit_are_refused)
 
 Test(api_keys, are_found_whole_or_not_at_all)
 {
-    struct api_keys *keys = load("# tenants\n" KEY " acme requests=60\n\n" KEY "2\tdeli operator\r\n");
+    struct api_keys *keys =
+        load("# tenants\n" KEY " acme requests=60\n\n" KEY "2\tdeli operator\r\n");
     cr_expect_eq(api_keys_count(keys), 2);
     cr_expect_str_eq(api_key_tenant(api_keys_find(keys, KEY)), "acme");
     cr_expect_str_eq(api_key_tenant(api_keys_find(keys, KEY "2")), "deli");

@@ -97,8 +97,8 @@ Test(cors, by_default_no_page_is)
     cr_expect_str_eq(ask(first, 204, "Allow"), "GET, HEAD");
     static const char get[] = ASK("GET", "/version", ORIGIN("chat.example.org"));
     cr_expect_str_eq(ask(get, 200, "Access-Control-Allow-Origin"), "");
-    static const char untyped[] = ASK("POST", TEXT_PATH, ORIGIN("chat.example.org")
-                                          "Content-Length: 2\r\n") "{}";
+    static const char untyped[] =
+        ASK("POST", TEXT_PATH, ORIGIN("chat.example.org") "Content-Length: 2\r\n") "{}";
     ask(untyped, 400, "Content-Type");
     cr_expect_eq(router_process_stop(&router), 0);
 }
