@@ -26,8 +26,9 @@ struct admission admission_predict(const struct admission_targets *targets, doub
     struct admission admission = {.tpot_ms = placement->tpot_ms,
                                   .retry_s = retry_after_s(placement->wait_ms)};
     double target_ms = 0;
-    if (placement->ttft_ms > 0) {
+    if (placement->ttft_ms > 0)
         admission.ttft_ms = waited_ms + placement->ttft_ms;
+    if (placement->ttft_ms > 0 && !placement->stale) {
         if (targets->ttft_ms > 0 && admission.ttft_ms > targets->ttft_ms) {
             admission.verdict = ADMISSION_TTFT;
             target_ms = targets->ttft_ms;

@@ -38,7 +38,8 @@ struct admission {
 };
 enum { ADMISSION_RETRY_MAX_S = 3600 };
 
-/* waited_ms: since the request came. placement: what was chosen for it, or would be. */
+/* waited_ms: since the request came. placement: what was chosen for it, or would be. One whose
+ * speed is stale refuses nobody on account of it: without work it would be believed for ever. */
 struct admission admission_predict(const struct admission_targets *targets, double waited_ms,
                                    const struct placement *placement);
 /* Another one of so many tokens and bytes in the queue; drain_ms: until all that is there is done.

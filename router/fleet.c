@@ -199,6 +199,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
         .pages_free = hello->pages_total,
         .max_batch = hello->max_batch,
         .tokens_per_s = hello->tokens_per_s,
+        .loaded_tokens_per_s = hello->tokens_per_s,
     };
     wire_str_copy(hello->node, worker->node, sizeof worker->node);
     wire_str_copy(hello->version, worker->version, sizeof worker->version);
@@ -206,7 +207,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
     memcpy(worker->boot_id, hello->boot_id.data, 16);
     fleet_identity_copy(&hello->identity, &worker->identity);
     worker->kind = kind_of(fleet, slot);
-    worker->heard_ns = loop_now_ns(fleet->loop);
+    worker->heard_ns = worker->worked_ns = loop_now_ns(fleet->loop);
     backlog_init(&worker->backlog, fleet->rules.heartbeat_ms, worker->heard_ns);
     set_state(slot, FLEET_UP, "");
     const struct msg_welcome welcome = {
@@ -247,6 +248,8 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
     worker->waiting = heartbeat->waiting;
     worker->pages_free = heartbeat->pages_free;
     worker->pages_handoff = heartbeat->pages_handoff;
+    if (heartbeat->tokens_done != worker->tokens_done)
+        worker->worked_ns = worker->heard_ns;
     worker->tokens_done = heartbeat->tokens_done;
     if (heartbeat->links_unproven > worker->links_unproven)
         slot->fleet->unproven += heartbeat->links_unproven - worker->links_unproven;

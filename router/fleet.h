@@ -87,7 +87,8 @@ struct fleet_worker {
     uint64_t sent_tokens;    /* and what they were charged */
     double step_ms;          /* of a decode node's steps in the last heartbeats that told of any */
     uint64_t links_unproven; /* connections it turned away */
-    double tokens_per_s;
+    double tokens_per_s, loaded_tokens_per_s; /* by its last heartbeat that had one, by HELLO */
+    uint64_t worked_ns;                       /* when it last was given work, or told of some */
     uint64_t since_ns, heard_ns;
     char text[FLEET_TEXT_BYTES]; /* why it is in this state */
 };

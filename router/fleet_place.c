@@ -8,7 +8,8 @@ void fleet_charge(struct fleet *fleet, worker_handle handle, uint64_t tokens)
     struct slot *slot = fleet_slot(fleet, handle);
     if (!slot)
         return;
-    backlog_charge(&slot->worker.backlog, tokens, loop_now_ns(fleet->loop));
+    slot->worker.worked_ns = loop_now_ns(fleet->loop);
+    backlog_charge(&slot->worker.backlog, tokens, slot->worker.worked_ns);
     slot->worker.sent_tokens += tokens;
     slot->worker.sent_requests++;
 }
@@ -30,6 +31,12 @@ void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens)
     slot->worker.full = false;
 }
 
+static uint32_t ms_between(uint64_t then_ns, uint64_t now_ns)
+{
+    const uint64_t ms = (now_ns - then_ns) / NS_PER_MS;
+    return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+}
+
 /* As placement sees it; what was sent since the last heartbeat stands beside what that said. */
 static struct placement_worker snapshot_of(const struct fleet_worker *worker, uint64_t now_ns)
 {
@@ -39,7 +46,6 @@ static struct placement_worker snapshot_of(const struct fleet_worker *worker, ui
     const uint64_t used_pages = worker->pages_total > worker->pages_free
                                     ? worker->pages_total - worker->pages_free + sent_pages
                                     : sent_pages;
-    const uint64_t age_ms = (now_ns - worker->since_ns) / NS_PER_MS;
     return (struct placement_worker){
         .role = worker->role,
         .up = true,
@@ -51,10 +57,13 @@ static struct placement_worker snapshot_of(const struct fleet_worker *worker, ui
         .foreign_tokens = worker->foreign_tokens,
         .inflight_tokens = backlog_left(&worker->backlog, worker->tokens_per_s, now_ns),
         .tokens_per_s = worker->tokens_per_s,
+        .loaded_tokens_per_s = worker->loaded_tokens_per_s,
+        .idle = worker->backlog.charged == 0 && worker->foreign_tokens == 0,
+        .rested_ms = ms_between(worker->worked_ns, now_ns),
         .pages_used = used_pages < UINT32_MAX ? (uint32_t)used_pages : UINT32_MAX,
         .running = worker->running + worker->sent_requests,
         .step_ms = worker->step_ms,
-        .age_ms = age_ms < UINT32_MAX ? (uint32_t)age_ms : UINT32_MAX,
+        .age_ms = ms_between(worker->since_ns, now_ns),
     };
 }
 

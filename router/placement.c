@@ -15,6 +15,7 @@ const struct placement_policy placement_default_policy = {
     .tie_ratio = 0.05,
     .tie_ms = 1,
     .stay_ms = 250,
+    .stale_ms = 30000,
 };
 
 const char *placement_reason_name(enum placement_reason reason)
@@ -59,6 +60,13 @@ static double tokens_per_ms(const struct placement_worker *worker)
 {
     /* A worker that has measured nothing yet counts as slow, not as infinitely fast. */
     return (worker->tokens_per_s > 1.0 ? worker->tokens_per_s : 1.0) / 1e3;
+}
+
+/* Of a prompt that is about to be sent. */
+static double reading_tokens_per_ms(const struct placement_worker *worker)
+{
+    const double measured = tokens_per_ms(worker);
+    return worker->idle ? fmax(measured, worker->loaded_tokens_per_s / 1e3) : measured;
 }
 
 static double queue_ms(const struct placement_worker *worker)
@@ -297,7 +305,9 @@ static void predict(const struct question *q, struct placement *placement)
         return;
     const uint32_t reader = (uint32_t)placement->prefill;
     const struct placement_worker *worker = worker_at(q, reader);
-    placement->tokens_per_ms = tokens_per_ms(worker);
+    placement->tokens_per_ms = reading_tokens_per_ms(worker);
+    placement->stale =
+        worker->idle && q->policy->stale_ms > 0 && worker->rested_ms >= q->policy->stale_ms;
     placement->wait_ms = queue_ms(worker);
     placement->cached_tokens = q->request->prompt_tokens - uncached_tokens(q, reader);
     placement->ttft_ms = placement->wait_ms + uncached_tokens(q, reader) / placement->tokens_per_ms;

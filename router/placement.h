@@ -8,8 +8,10 @@
  *
  * Sent is what this router has dispatched and not yet had back: a worker's own report is always
  * older. A worker that has just joined counts as slower than it says for a while, since everything
- * about it is a guess and it would draw all new work. Costs within a small band are equal and go
- * round. A session stays with its workers while that costs little more.
+ * about it is a guess and it would draw all new work. What an idle one last measured may have been
+ * short prompts or a busy moment: the first token of a prompt that it begins at once is predicted
+ * from the faster of that and what it measured when it was loaded. Costs within a small band are
+ * equal and go round. A session stays with its workers while that costs little more.
  *
  * Nothing here knows a link, a clock, a lock or the fleet, so a simulator can call it. */
 #ifndef BATON_ROUTER_PLACEMENT_H
@@ -39,6 +41,7 @@ struct placement_policy {
     double slow_start_share;  /* of its speed that it counts with at first */
     double tie_ratio, tie_ms; /* costs this close to the least one are equal to it */
     double stay_ms;           /* what staying with a session's workers may cost more */
+    uint32_t stale_ms;        /* after so long without work a speed is doubted; 0: never */
 };
 extern const struct placement_policy placement_default_policy;
 
@@ -49,13 +52,16 @@ struct placement_worker {
     uint32_t kind;           /* only workers of one kind can be paired */
     uint32_t context_tokens; /* longest sequence it takes */
     uint32_t page_tokens, pages_total;
-    uint64_t foreign_tokens;  /* queued there by others */
-    uint64_t inflight_tokens; /* charged by this router */
-    double tokens_per_s;
-    uint32_t pages_used; /* as reported, and those of what was sent since */
-    uint32_t running;    /* answers a decode node writes, likewise */
-    double step_ms;      /* how long its steps took lately; 0: it has made none */
-    uint32_t age_ms;     /* since it joined */
+    uint64_t foreign_tokens;    /* queued there by others */
+    uint64_t inflight_tokens;   /* charged by this router */
+    double tokens_per_s;        /* measured at its work */
+    double loaded_tokens_per_s; /* and before it had any */
+    bool idle;                  /* nothing is booked or queued there */
+    uint32_t rested_ms;         /* since it last was given work, or told of some */
+    uint32_t pages_used;        /* as reported, and those of what was sent since */
+    uint32_t running;           /* answers a decode node writes, likewise */
+    double step_ms;             /* how long its steps took lately; 0: it has made none */
+    uint32_t age_ms;            /* since it joined */
 };
 
 struct placement_snapshot {
@@ -99,6 +105,7 @@ struct placement {
     /* Predicted of the prefill node; nothing is held back for being new. All 0 when a decode node
      * reads the prompt: it has told how fast it writes, which says little of that. */
     double wait_ms;         /* until it begins with the prompt */
+    bool stale;             /* it is idle, and was last measured too long ago to rely on */
     double tokens_per_ms;   /* at which it reads */
     uint32_t cached_tokens; /* which it need not read */
     double ttft_ms;         /* from now to the first token */

@@ -380,6 +380,7 @@ static enum status open_doors(struct router *router, struct error *error)
                                 .prefix_index_pages = options->prefix_index_pages,
                                 .gate = &router->gate};
     rules.policy.slow_start_ms = options->slow_start_ms;
+    rules.policy.stale_ms = options->speed_stale_ms;
     memcpy(rules.boot_id, router->boot_id, sizeof rules.boot_id);
     TRY(open_gate(router, error));
     if (options->api_keys)

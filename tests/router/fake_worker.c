@@ -19,6 +19,7 @@ void fake_worker_init(struct fake_worker *worker, struct router_process *router,
                                    .context_tokens = TINY_CONTEXT,
                                    .vocab_count = TINY_VOCAB,
                                    .pages_total = TINY_CONTEXT / 64,
+                                   .tokens_per_s = 100,
                                    .weights_digest = {42}};
     snprintf(worker->node, sizeof worker->node, "%s", node);
     random_os_bytes(worker->boot_id, sizeof worker->boot_id);
@@ -181,7 +182,7 @@ void fake_worker_connect(struct fake_worker *worker)
 static void send_heartbeat(struct fake_worker *worker, struct msg_heartbeat heartbeat)
 {
     heartbeat.sequence = worker->heartbeats + 1;
-    heartbeat.tokens_per_s = 100;
+    heartbeat.tokens_per_s = worker->tokens_per_s;
     cr_assert_eq(link_send(worker->link, MESSAGE_ID_HEARTBEAT, &heartbeat), STATUS_OK);
     WAIT_FOR(worker->router, worker->heartbeats == heartbeat.sequence || worker->closed);
 }

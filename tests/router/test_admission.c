@@ -71,6 +71,20 @@ static const struct {
      ADMISSION_OK,
      0,
      1},
+    {"a stale speed refuses nobody",
+     {.ttft_ms = 1, .left_ms = 1},
+     0,
+     {.ttft_ms = 5000, .tokens_per_ms = 1, .stale = true},
+     ADMISSION_OK,
+     0,
+     1},
+    {"but says nothing of the pace of answers",
+     {.ttft_ms = 1, .tpot_ms = 50},
+     0,
+     {.ttft_ms = 5000, .tokens_per_ms = 1, .tpot_ms = 60, .stale = true},
+     ADMISSION_TPOT,
+     0,
+     1},
     {"an end to patience",
      {.ttft_ms = 1},
      0,
@@ -200,6 +214,79 @@ Test(backlog, shares_the_worker_with_others)
     cr_expect_eq(backlog_left(&backlog, 1000, AT(400)), 900);
     backlog_hear(&backlog, 400, 2700, AT(400));
     cr_expect_eq(backlog_left(&backlog, 1000, AT(400)), 900);
+}
+
+/* ---- speeds that were measured too low ---- */
+
+/* An idle prefill node that was measured at 200 tokens a second, and one token of work more. */
+Test(admission, an_idle_node_is_no_slower_than_when_it_was_loaded)
+{
+    struct placement_worker workers[2] = {
+        {.role = WORKER_PREFILL,
+         .up = true,
+         .context_tokens = 1 << 20,
+         .tokens_per_s = 200,
+         .loaded_tokens_per_s = 2000,
+         .idle = true},
+        {.role = WORKER_DECODE, .up = true, .context_tokens = 1 << 20, .tokens_per_s = 200}};
+    const struct placement_snapshot snapshot = {workers, 2, 0};
+    const struct placement_request request = {1000, 10, 0, NULL};
+    const struct placement_policy *policy = &placement_default_policy;
+    struct placement placement = placement_choose(policy, &snapshot, &request);
+    cr_expect_float_eq(placement.ttft_ms, 500, 1e-9);
+    cr_expect(!placement.stale);
+    workers[0].loaded_tokens_per_s = 100;
+    placement = placement_choose(policy, &snapshot, &request);
+    cr_expect_float_eq(placement.ttft_ms, 5000, 1e-9, "the faster one counts");
+    workers[0].loaded_tokens_per_s = 2000;
+    workers[0].idle = false;
+    workers[0].inflight_tokens = 1;
+    placement = placement_choose(policy, &snapshot, &request);
+    cr_expect_float_eq(placement.ttft_ms, 5005, 1e-9, "at work it is what it measures there");
+}
+
+/* A node of 2,000 tokens a second that believes in 200, loaded in a busy moment too; a prompt of a
+ * second's work every five. Returns when the first one was let in, 0 for never in an hour; in
+ * *admitted_out how many were. */
+static uint64_t play_at_rest(uint32_t stale_ms, uint32_t *admitted_out)
+{
+    enum { EVERY_MS = 5000, PROMPT_TOKENS = 2000, HOUR_MS = 3600000 };
+    struct placement_policy policy = placement_default_policy;
+    policy.stale_ms = stale_ms;
+    const struct admission_targets targets = {.ttft_ms = 3000};
+    struct placement_worker workers[2] = {
+        {.role = WORKER_PREFILL,
+         .up = true,
+         .context_tokens = 1 << 20,
+         .tokens_per_s = 200,
+         .loaded_tokens_per_s = 200,
+         .idle = true},
+        {.role = WORKER_DECODE, .up = true, .context_tokens = 1 << 20, .tokens_per_s = 200}};
+    const struct placement_request request = {PROMPT_TOKENS, 10, 0, NULL};
+    uint64_t worked_ms = 0, first_ms = 0;
+    *admitted_out = 0;
+    for (uint64_t now_ms = EVERY_MS; now_ms <= HOUR_MS; now_ms += EVERY_MS) {
+        workers[0].rested_ms = (uint32_t)(now_ms - worked_ms);
+        const struct placement_snapshot snapshot = {workers, 2, 0};
+        const struct placement placement = placement_choose(&policy, &snapshot, &request);
+        if (admission_predict(&targets, 0, &placement).verdict != ADMISSION_OK)
+            continue;
+        /* It is read, and measured by that, before the next one comes. */
+        workers[0].tokens_per_s = 2000;
+        worked_ms = now_ms + 1000;
+        first_ms = first_ms > 0 ? first_ms : now_ms;
+        ++*admitted_out;
+    }
+    return first_ms;
+}
+
+Test(admission, refusals_at_rest_do_not_last)
+{
+    uint32_t admitted;
+    cr_expect_eq(play_at_rest(30000, &admitted), 30000);
+    cr_expect_eq(admitted, 720 - 5, "all but those before the first");
+    cr_expect_eq(play_at_rest(0, &admitted), 0);
+    cr_expect_eq(admitted, 0, "without doubts they last for ever");
 }
 
 /* ---- does it come true? ---- */

@@ -14,7 +14,8 @@
 #define LIMITED  "sk-limited-requests"
 #define FRUGAL   "sk-limited-to-tokens"
 
-static void start(const char *option, const char *value)
+/* more: of the router's options, four at most, or NULL. */
+static void start(const char *const more[4])
 {
     static char path[300];
     snprintf(path, sizeof path, "%s/keys", scratch_folder());
@@ -25,7 +26,13 @@ static void start(const char *option, const char *value)
           file);
     fclose(file);
     cr_assert_eq(chmod(path, 0600), 0);
-    const char *const extra[] = {"--api-keys", path, option, value, NULL};
+    const char *const extra[] = {"--api-keys",
+                                 path,
+                                 more ? more[0] : NULL,
+                                 more ? more[1] : NULL,
+                                 more ? more[2] : NULL,
+                                 more ? more[3] : NULL,
+                                 NULL};
     serving_start(extra);
     serving_connect(true);
 }
@@ -81,7 +88,7 @@ Test(api_door, every_path)
         {"POST", "/tokenize", PROMPT, false, false},
         {"POST", "/detokenize", "{\"tokens\":[65]}", false, false},
     };
-    start(NULL, NULL);
+    start(NULL);
     struct buffer body = {0};
     char value[64];
     /* The journal's writer opens its file while requests are served already. */
@@ -122,7 +129,7 @@ Test(api_door, every_way_to_show_a_key)
         {BEARER("sk-0123456789abcde"), 401, "\"code\":\"invalid_api_key\""},
         {"api-key: nothing\r\n", 401, "\"type\":\"authentication_error\""},
     };
-    start(NULL, NULL);
+    start(NULL);
     struct buffer body = {0};
     char value[64];
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
@@ -136,7 +143,7 @@ Test(api_door, every_way_to_show_a_key)
 
 Test(api_door, limits_are_each_keys_own)
 {
-    start(NULL, NULL);
+    start(NULL);
     struct buffer body = {0};
     char value[64];
     cr_expect_eq(ask("POST", TEXT_PATH, BEARER(LIMITED), PROMPT, &body, NULL, value), 200);
@@ -161,7 +168,8 @@ Test(api_door, limits_are_each_keys_own)
 /* The made-up prefill node reads 100 tokens a second, and the key may have one a minute. */
 Test(api_door, a_refused_prompt_costs_its_key_no_tokens)
 {
-    start("--ttft-target-ms", "20000");
+    static const char *const more[4] = {"--ttft-target-ms", "20000", "--speed-stale-ms", "0"};
+    start(more);
     struct buffer body = {0}, prompt = {0};
     char value[64];
     buffer_add_text(&prompt, "{\"prompt\":[97");

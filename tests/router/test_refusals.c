@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "tests/router/serving_fixture.h"
 
 /* A completion of so many prompt ids, with more fields and headers as they stand. */
@@ -51,7 +52,7 @@ static double number_after(const char *text, const char *words)
  * already counts too, so the figures have a lower limit only, or an upper one. */
 Test(refusals, a_first_token_that_would_come_too_late)
 {
-    static const char *const extra[] = {"--ttft-target-ms", "20000", NULL};
+    static const char *const extra[] = {"--ttft-target-ms", "20000", "--speed-stale-ms", "0", NULL};
     struct buffer body = {0};
     serving_start(extra);
     serving_connect(false);
@@ -79,10 +80,58 @@ Test(refusals, a_first_token_that_would_come_too_late)
     router_process_stop(&router);
 }
 
+/* Its heartbeat says that it reads 10 tokens a second, after 100 in its HELLO. */
+Test(refusals, an_idle_node_is_as_fast_as_it_was_when_loaded)
+{
+    static const char *const extra[] = {"--ttft-target-ms", "100s", "--speed-stale-ms", "0", NULL};
+    struct buffer body = {0};
+    serving_start(extra);
+    serving_connect(false);
+    decode.automatic = true;
+    struct client client;
+    prefill.tokens_per_s = 10;
+    fake_worker_heartbeat(&prefill, 1, 100);
+    post(&client, 3000, "", "");
+    expect_refused(&client, "ttft_target", "the target is 100000 ms", &body);
+    cr_expect_geq(number_after(body.data, "predicted "), 300000);
+    fake_worker_heartbeat(&prefill, 0, 100);
+    post(&client, 3000, "", "");
+    WAIT_FOR(&router, prefill.job_count == 1);
+    client_close(&client);
+    WAIT_FOR(&router, prefill.cancel_count == 1);
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
+/* After a moment without work a node's speed is doubted, until it has some. */
+Test(refusals, one_is_let_in_where_nothing_was_measured_lately)
+{
+    static const char *const extra[] = {"--ttft-target-ms", "20000", "--speed-stale-ms", "1", NULL};
+    struct buffer body = {0};
+    serving_start(extra);
+    serving_connect(false);
+    decode.automatic = true;
+    const uint64_t rested_ns = clock_now_ns(clock_monotonic()) + 2 * NS_PER_MS;
+    WAIT_FOR(&router, clock_now_ns(clock_monotonic()) > rested_ns);
+    struct client first, client;
+    post(&first, 5000, "", "");
+    WAIT_FOR(&router, prefill.job_count == 1);
+    post(&client, 5000, "", "");
+    expect_refused(&client, "ttft_target", "the target is 20000 ms", &body);
+    cr_expect_eq(prefill.job_count, 1);
+    client_close(&first);
+    WAIT_FOR(&router, prefill.cancel_count == 1);
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
 Test(refusals, a_deadline_of_the_clients_own)
 {
+    static const char *const extra[] = {"--speed-stale-ms", "0", NULL};
     struct buffer body = {0};
-    serving_start(NULL);
+    serving_start(extra);
     serving_connect(false);
     struct client client;
     post(&client, 5000, "", "X-Deadline-Ms: 30000\r\n");
