@@ -160,6 +160,9 @@ void fleet_expect(struct fleet *fleet, worker_handle handle, const struct fleet_
                   uint32_t from);
 void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,
                       uint32_t from);
+/* Of these pages, the most that a worker of this role which is UP is thought to hold, as tokens. */
+uint32_t fleet_cached_tokens(const struct fleet *fleet, enum worker_role role,
+                             const struct fleet_pages *pages);
 /* How long the workers have with what they were sent and so much more, in milliseconds. */
 double fleet_drain_ms(const struct fleet *fleet, uint64_t prompt_tokens, uint64_t answer_tokens);
 /* Tokens a second that the prefill nodes read together. */

@@ -1,4 +1,6 @@
 /* What workers carry, and who is to carry more: the fleet as placement sees it. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "router/admission.h"
 #include "router/fleet_internal.h"
@@ -67,12 +69,12 @@ static struct placement_worker snapshot_of(const struct fleet_worker *worker, ui
     };
 }
 
-/* pages_held: [PREFIX_HOLDERS_MAX], of the request's pages. */
-static uint32_t held_pages(const struct slot *slot, const struct fleet_request *request,
+/* pages_held: [PREFIX_HOLDERS_MAX], of these pages. */
+static uint32_t held_pages(const struct slot *slot, const struct fleet_pages *pages,
                            const uint32_t *pages_held)
 {
     return slot->holder != PREFIX_NO_HOLDER &&
-                   slot->worker.identity.layout.page_tokens == request->pages.page_tokens
+                   slot->worker.identity.layout.page_tokens == pages->page_tokens
                ? pages_held[slot->holder]
                : 0;
 }
@@ -82,7 +84,7 @@ static struct placement_view view_of(const struct slot *slot, const struct fleet
 {
     const worker_handle handle = slot->worker.handle;
     struct placement_view view = {
-        .cached_tokens = held_pages(slot, request, pages_held) * request->pages.page_tokens,
+        .cached_tokens = held_pages(slot, &request->pages, pages_held) * request->pages.page_tokens,
         .stays = handle == request->stay_prefill || handle == request->stay_decode};
     for (uint32_t i = 0; i < request->barred_count; i++)
         view.barred = view.barred || request->barred[i] == handle;
@@ -104,16 +106,24 @@ static uint32_t snapshot(const struct fleet *fleet, const struct slot **slots_ou
     return count;
 }
 
+/* pages_held_out: [PREFIX_HOLDERS_MAX]. */
+static void match(const struct fleet *fleet, const struct fleet_pages *pages,
+                  uint32_t *pages_held_out)
+{
+    if (fleet->prefixes != NULL)
+        prefix_index_match(fleet->prefixes, pages->hashes, pages->count, pages_held_out);
+    else
+        memset(pages_held_out, 0, PREFIX_HOLDERS_MAX * sizeof *pages_held_out);
+}
+
 struct placement fleet_place(struct fleet *fleet, const struct fleet_request *request,
                              struct fleet_choice *choice_out)
 {
     struct placement_worker workers[PLACEMENT_WORKERS_MAX];
     struct placement_view views[PLACEMENT_WORKERS_MAX];
     const struct slot *slots[PLACEMENT_WORKERS_MAX];
-    uint32_t pages_held[PREFIX_HOLDERS_MAX] = {0};
-    if (fleet->prefixes != NULL)
-        prefix_index_match(fleet->prefixes, request->pages.hashes, request->pages.count,
-                           pages_held);
+    uint32_t pages_held[PREFIX_HOLDERS_MAX];
+    match(fleet, &request->pages, pages_held);
     const uint32_t count = snapshot(fleet, slots, workers);
     for (uint32_t i = 0; i < count; i++)
         views[i] = view_of(slots[i], request, pages_held);
@@ -127,13 +137,30 @@ struct placement fleet_place(struct fleet *fleet, const struct fleet_request *re
     *choice_out = (struct fleet_choice){0};
     if (placement.prefill >= 0) {
         choice_out->prefill = slots[placement.prefill]->worker.handle;
-        choice_out->prefill_pages = held_pages(slots[placement.prefill], request, pages_held);
+        choice_out->prefill_pages =
+            held_pages(slots[placement.prefill], &request->pages, pages_held);
     }
     if (placement.decode >= 0) {
         choice_out->decode = slots[placement.decode]->worker.handle;
-        choice_out->decode_pages = held_pages(slots[placement.decode], request, pages_held);
+        choice_out->decode_pages = held_pages(slots[placement.decode], &request->pages, pages_held);
     }
     return placement;
+}
+
+uint32_t fleet_cached_tokens(const struct fleet *fleet, enum worker_role role,
+                             const struct fleet_pages *pages)
+{
+    uint32_t pages_held[PREFIX_HOLDERS_MAX];
+    uint32_t most = 0;
+    match(fleet, pages, pages_held);
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct slot *slot = &fleet->slots[i];
+        if (slot->worker.state != FLEET_UP || slot->worker.role != role)
+            continue;
+        const uint32_t held = held_pages(slot, pages, pages_held);
+        most = held > most ? held : most;
+    }
+    return most * pages->page_tokens;
 }
 
 /* Its number in the index when it has pages of this size there, else NO_HOLDER. */

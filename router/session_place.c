@@ -186,8 +186,25 @@ static bool is_in_time(struct session *session, struct session_next *next)
     return false;
 }
 
+/* Tokens of the prompt that a worker of this role would have to read, if the one that holds most of
+ * it were free. */
+static uint32_t uncached_tokens(const struct session *session, enum worker_role role)
+{
+    const uint32_t prompt = session->request.prompt_tokens;
+    const uint32_t cached = fleet_cached_tokens(session->router->fleet, role, &session->pages);
+    return cached < prompt ? prompt - cached : 1;
+}
+
+/* A decode node will read what it lacks, which nobody predicts. */
+static bool is_short(const struct session *session)
+{
+    const struct request *request = &session->request;
+    return request->max_tokens != 1 &&
+           uncached_tokens(session, WORKER_DECODE) <= session->router->options.local_prefill_tokens;
+}
+
 /* What may not come in, for too many wait or the prompts before it take too long to read even if
- * all prefill nodes did nothing else. */
+ * all prefill nodes did nothing else, and its own with what is cached of it. */
 static struct admission admit_to_queue(const struct session *session,
                                        const struct admission_targets *targets)
 {
@@ -202,12 +219,14 @@ static struct admission admit_to_queue(const struct session *session,
         admission_queue(&limits, &now, tokens, session->body_bytes,
                         fleet_drain_ms(router->fleet, router->queue_tokens, 0));
     const double tokens_per_ms = fleet_prefill_tokens_per_s(router->fleet) / 1e3;
-    if (admission.verdict != ADMISSION_OK || tokens_per_ms <= 0)
+    if (admission.verdict != ADMISSION_OK || tokens_per_ms <= 0 || is_short(session))
         return admission;
+    const uint32_t uncached = uncached_tokens(session, WORKER_PREFILL);
     const double wait_ms = (double)router->queue_tokens / tokens_per_ms;
     const struct placement soonest = {.wait_ms = wait_ms,
                                       .tokens_per_ms = tokens_per_ms,
-                                      .ttft_ms = wait_ms + tokens / tokens_per_ms};
+                                      .cached_tokens = tokens - uncached,
+                                      .ttft_ms = wait_ms + uncached / tokens_per_ms};
     return admission_predict(targets, waited_ms(session), &soonest);
 }
 
@@ -241,14 +260,14 @@ void session_choose(struct session *session, struct session_next *next)
 {
     struct router *router = session->router;
     const bool from_queue = session->queued;
+    /* No worker was there when the text was read, or of another kind. */
+    if (session->pages.page_tokens != fleet_page_tokens(router->fleet))
+        session_hash_pages(session, fleet_page_tokens(router->fleet));
     if (!from_queue && (!TAILQ_EMPTY(&router->queue) || router->probe)) {
         wait_for_place(session, next);
         return;
     }
     const struct request *request = &session->request;
-    /* No worker was there when the text was read, or of another kind. */
-    if (session->pages.page_tokens != fleet_page_tokens(router->fleet))
-        session_hash_pages(session, fleet_page_tokens(router->fleet));
     const struct affinity_pair served =
         session_affinity_find(router->affinity, session->affinity_key);
     const struct fleet_request wanted = {

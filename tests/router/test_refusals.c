@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "router/prefix_index.h"
 #include "tests/router/serving_fixture.h"
 
 /* A completion of so many prompt ids, with more fields and headers as they stand. */
@@ -213,6 +214,56 @@ Test(refusals, too_many_tokens_wait)
 Test(refusals, too_many_bytes_wait)
 {
     expect_full("--queue-bytes", "800");
+}
+
+/* A long prompt that comes while another one waits, of which one of the nodes holds all but the
+ * last page and says so. The prefill node reads 100 tokens a second: all of it would be too late.
+ */
+static void expect_cached_waits(struct fake_worker *holder)
+{
+    enum { PROMPT = 3000, PAGE = 64, HELD = PROMPT / PAGE };
+    static const char *const extra[] = {
+        "--ttft-target-ms", "20000", "--local-prefill-tokens", "64", "--speed-stale-ms", "0", NULL};
+    int32_t ids[PROMPT];
+    uint64_t hashes[HELD];
+    struct buffer body = {0};
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = 97;
+    cr_assert_eq(prefix_hashes(ids, PROMPT, PAGE, 0, hashes), HELD);
+    serving_start(extra);
+    serving_connect(false);
+    struct client waiting[2], client;
+    fill_queue(waiting, 1, NULL);
+    post(&client, PROMPT, "", "");
+    expect_refused(&client, "ttft_target", "the target is 20000 ms", &body);
+    cr_expect_geq(number_after(body.data, "predicted "), PROMPT * 10);
+    /* A decode node that says anything may have room again: the first one asks, and is refused. */
+    const uint32_t asked = decode.job_count;
+    fake_worker_news(holder, true, 0, hashes, HELD);
+    if (holder == &decode) {
+        WAIT_FOR(&router, decode.job_count == asked + 1);
+        fake_reserved(&decode, &decode.jobs[asked], STATUS_BUSY);
+    }
+    post(&waiting[1], PROMPT, "", "");
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_queued") == 2);
+    cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"ttft\"}"), 1);
+    for (int i = 0; i < 2; i++)
+        client_close(&waiting[i]);
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_queued") == 0);
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
+Test(refusals, what_a_prefill_node_holds_is_not_read_again)
+{
+    expect_cached_waits(&prefill);
+}
+
+/* It lacks no more than it may read itself. */
+Test(refusals, what_a_decode_node_holds_needs_no_prefill_node)
+{
+    expect_cached_waits(&decode);
 }
 
 /* Prompts are told apart by their length. */
