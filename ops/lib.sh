@@ -304,7 +304,8 @@ python_ensure() {
     fi
     progress "python: downloading the packages of ops/python.txt"
     if ! timeout "$PYTHON_TIMEOUT_S" python3 -m pip install --disable-pip-version-check \
-      --no-cache-dir --progress-bar off --target "$scratch/packages" -r "$root/ops/python.txt" \
+      --no-cache-dir --progress-bar off --no-deps --only-binary :all: \
+      --target "$scratch/packages" -r "$root/ops/python.txt" \
       </dev/null >"$scratch/pip.log" 2>&1; then
       python_error="pip could not install ops/python.txt: $(last_error_line "$scratch/pip.log")"
       rm -rf "$scratch"

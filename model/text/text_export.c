@@ -342,6 +342,8 @@ enum status text_export(const char *folder, uint32_t row_count, struct gguf_writ
     enum status status = folder_tokenizer_read(folder, path, &root, &digest, error);
     if (status == STATUS_OK)
         status = tokenizer_json_tokens(root, path, &export.tokens, &export.token_count, error);
+    if (status == STATUS_OK && export.token_count != text->vocabulary.count)
+        status = error_set(error, STATUS_CORRUPT, "%s has changed while it was read", path);
     export.root = root;
     if (status == STATUS_OK)
         status = document_export(&export, folder, writer);
