@@ -1,6 +1,6 @@
 /* Any bytes as a model to be converted, a GGUF file where they begin as one, else a folder of
- * config.json and model.safetensors: written as a GGUF file that opens, or refused with a
- * sentence. */
+ * config.json, model.safetensors and tokenizer.json: written as a GGUF file that opens, or refused
+ * with a sentence. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +26,10 @@ const char *const fuzz_words[] = {
     "F8_E4M3",
     "BF16",
     "weight_scale",
+    "\"type\":\"ByteLevel\"",
+    "\"pretokenizers\":[",
+    "\"use_regex\":true",
+    "\"merges\":[",
     NULL,
 };
 
@@ -38,7 +42,7 @@ static void out_remove(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const char *const names[] = {"config.json", "model.safetensors"};
+    static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json"};
     static const char *const types[] = {"F32", "Q8_0", "Q4_K", "BF16", "Q4_0"};
     struct error error = {0};
     bool text;
