@@ -7,8 +7,9 @@
  *   sk-fedcba9876543210  us    operator
  *
  * A limit is a bucket that fills evenly over the minute and holds a minute's worth. Tokens are
- * known only after the fact: they are charged when they are, the bucket may then owe, and a request
- * waits until it does not. Keys themselves are not kept, only their digests. Loop thread. */
+ * charged after the fact, a prompt's when it is placed and an answer's at its end: the bucket may
+ * then owe, and a request waits until it does not. Keys themselves are not kept, only their
+ * digests. Loop thread. */
 #ifndef BATON_ROUTER_API_KEYS_H
 #define BATON_ROUTER_API_KEYS_H
 
