@@ -37,6 +37,12 @@ class PlacementTest(unittest.TestCase):
                 else:
                     self.assertGreater(cached, 0, f"sibling {sibling} of family {family}")
 
+    def test_without_caches_nothing_is_expected_in_one(self):
+        cluster = self.start("--no-prefix-cache")
+        for sibling in range(5):
+            self.ask(cluster, f"{BEGINNING} {sibling}")
+        self.assertEqual(cluster.client.metric("baton_placement_cached_tokens_total"), 0)
+
     def test_a_node_that_dies_over_a_prompt_is_replaced(self):
         """Whoever is asked first is chance, but the other one is slow, so it is asked soon."""
         cluster = self.start("--fault", "prefill-0=engine-step:1:die",

@@ -12,11 +12,10 @@ from cluster import Cluster, Router, tiny_model
 from processes import BATON, DEADLINE_S, run, wait_for
 
 
-def make_certificate(folder, name):
+def make_certificate(folder, name, kind=("ec", "-pkeyopt", "ec_paramgen_curve:P-256")):
     cert, key = folder / f"{name}.pem", folder / f"{name}.key"
-    made = run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-               "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost",
-               "-addext", "subjectAltName=IP:127.0.0.1")
+    made = run("openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-keyout", key, "-out", cert,
+               "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
     if made.returncode != 0:
         raise AssertionError(f"openssl req: {made.stderr}")
     os.chmod(key, 0o600)
@@ -145,11 +144,13 @@ class TlsRouterTest(unittest.TestCase):
             folder = pathlib.Path(folder)
             cert, key = make_certificate(folder, "one")
             _, other = make_certificate(folder, "two")
+            of_another_kind, _ = make_certificate(folder, "three", ("rsa:2048",))
             nothing = folder / "nothing"
             nothing.write_text("nothing\n")
             for options, words in (
                     (("--http-cert", cert), "belong together"),
                     (("--http-cert", cert, "--http-key", other), "key values mismatch"),
+                    (("--http-cert", of_another_kind, "--http-key", key), "--http-key: "),
                     (("--http-cert", nothing, "--http-key", key), "--http-cert: "),
                     (("--http-cert", cert, "--http-key", nothing), "--http-key: "),
                     (("--http-cert", folder / "no", "--http-key", key), "can not")):

@@ -66,6 +66,31 @@ Test(losses, a_client_that_resets_cancels_everywhere)
     router_process_stop(&router);
 }
 
+/* How the first node failed is forgotten by then: the refusal still has a status and a sentence. */
+Test(losses, a_request_that_waits_again_and_loses_its_other_prefill_node_as_well)
+{
+    struct fake_worker second;
+    serving_start(NULL);
+    serving_connect(false);
+    fake_worker_init(&second, &router, WORKER_PREFILL, "p1");
+    struct client client;
+    serving_reach(&client, false, STAGE_PREFILLING);
+    fake_worker_connect(&second);
+    fake_failed(&prefill, &prefill.jobs[0], STATUS_INTERNAL, "for the test");
+    WAIT_FOR(&router, decode.job_count == 2);
+    fake_reserved(&decode, &decode.jobs[1], STATUS_BUSY);
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_queued") == 1);
+    fake_worker_close(&second);
+    WAIT_FOR(&router, client_metric(&router, "baton_workers{role=\"prefill\",state=\"up\"}") == 1);
+    fake_worker_heartbeat(&decode, 0, 100);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_status(&client), 503);
+    cr_expect(strstr(client.in.data, "\"code\":\"worker_unavailable\""), "%s", client.in.data);
+    client_close(&client);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 Test(losses, a_client_that_leaves_the_queue)
 {
     serving_start(NULL);
