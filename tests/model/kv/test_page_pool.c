@@ -6,14 +6,9 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "base/team.h"
-#include "model/kv/page_pool.h"
+#include "tests/model/kv/pool_fixture.h"
 
 enum { SLOTS = 200 };
-
-static struct team *team;
-static struct backend *backend;
-static struct page_pool *pool;
 
 static const struct kv_layout layout = {
     .version = KV_LAYOUT_VERSION,
@@ -26,25 +21,11 @@ static const struct kv_layout layout = {
 
 static void open_pool(void)
 {
-    const struct backend_limits limits = {
-        .rows = 1, .width = 32, .heads = 2, .kv_heads = 2, .head_dim = 16, .context_tokens = 64};
-    struct error error = {0};
-    team = team_create(1);
-    cr_assert_eq(backend_cpu_create(team, "ref", ACTIVATION_F32, &limits, &backend, &error),
-                 STATUS_OK, "%s", error.text);
-    cr_assert_eq(page_pool_create(backend, &layout, SLOTS, &pool, &error), STATUS_OK, "%s",
-                 error.text);
+    pool_fixture_open(&layout, SLOTS);
     page_pool_poison(pool, false);
 }
 
-static void close_pool(void)
-{
-    page_pool_destroy(pool);
-    backend->ops->destroy(backend);
-    team_destroy(team);
-}
-
-TestSuite(page_pool, .init = open_pool, .fini = close_pool);
+TestSuite(page_pool, .init = open_pool, .fini = pool_fixture_close);
 
 static void take(uint32_t count, uint32_t *slots)
 {

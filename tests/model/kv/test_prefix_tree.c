@@ -6,14 +6,11 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "base/team.h"
 #include "model/kv/prefix_tree.h"
+#include "tests/model/kv/pool_fixture.h"
 
 enum { SLOTS = 40, PAGE = 16, DEPTH = 5, TOKENS = PAGE * DEPTH + PAGE - 1, USERS = 8 };
 
-static struct team *team;
-static struct backend *backend;
-static struct page_pool *pool;
 static struct prefix_tree *tree;
 
 static const struct kv_layout layout = {
@@ -45,14 +42,7 @@ static void open_tree(prefix_hash hash)
 
 static void open_pool(void)
 {
-    const struct backend_limits limits = {
-        .rows = 1, .width = 16, .heads = 1, .kv_heads = 1, .head_dim = 16, .context_tokens = 64};
-    struct error error = {0};
-    team = team_create(1);
-    cr_assert_eq(backend_cpu_create(team, "ref", ACTIVATION_F32, &limits, &backend, &error),
-                 STATUS_OK, "%s", error.text);
-    cr_assert_eq(page_pool_create(backend, &layout, SLOTS, &pool, &error), STATUS_OK, "%s",
-                 error.text);
+    pool_fixture_open(&layout, SLOTS);
     page_pool_poison(pool, true);
     open_tree(NULL);
 }
@@ -60,9 +50,7 @@ static void open_pool(void)
 static void close_pool(void)
 {
     prefix_tree_destroy(tree);
-    page_pool_destroy(pool); /* the leak check: every slot is free */
-    backend->ops->destroy(backend);
-    team_destroy(team);
+    pool_fixture_close();
 }
 
 TestSuite(prefix_tree, .init = open_pool, .fini = close_pool);

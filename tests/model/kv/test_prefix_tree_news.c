@@ -6,14 +6,11 @@
 
 #include "base/hash.h"
 #include "base/random.h"
-#include "base/team.h"
 #include "model/kv/prefix_tree.h"
+#include "tests/model/kv/pool_fixture.h"
 
 enum { SLOTS = 48, PAGE = 16, DEPTH = 4, KINDS = 5, KNOWN_MAX = 4096 };
 
-static struct team *team;
-static struct backend *backend;
-static struct page_pool *pool;
 static struct prefix_tree *tree;
 
 static void open_pool(void)
@@ -24,23 +21,15 @@ static void open_pool(void)
                                             .head_dim = 16,
                                             .page_tokens = PAGE,
                                             .dtype = KV_BF16};
-    const struct backend_limits limits = {
-        .rows = 1, .width = 16, .heads = 1, .kv_heads = 1, .head_dim = 16, .context_tokens = 64};
     struct error error = {0};
-    team = team_create(1);
-    cr_assert_eq(backend_cpu_create(team, "ref", ACTIVATION_F32, &limits, &backend, &error),
-                 STATUS_OK, "%s", error.text);
-    cr_assert_eq(page_pool_create(backend, &layout, SLOTS, &pool, &error), STATUS_OK, "%s",
-                 error.text);
+    pool_fixture_open(&layout, SLOTS);
     cr_assert_eq(prefix_tree_create(pool, NULL, &tree, &error), STATUS_OK, "%s", error.text);
 }
 
 static void close_pool(void)
 {
     prefix_tree_destroy(tree);
-    page_pool_destroy(pool);
-    backend->ops->destroy(backend);
-    team_destroy(team);
+    pool_fixture_close();
 }
 
 TestSuite(prefix_tree_news, .init = open_pool, .fini = close_pool);
