@@ -17,12 +17,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/ring.h"
-
-/* The bytes of schema.sql, made an array at build time. */
-extern const char journal_schema[];
+#include "router/journal_tables_internal.h"
 
 enum {
-    SCHEMA_VERSION = 3,
     BATCH_RECORDS = 256,
     PATH_BYTES = 4096,
     PRUNE_EVERY_BATCHES = 64,
@@ -151,54 +148,6 @@ static int execute(struct journal *journal, const char *sql)
     return sqlite3_exec(journal->db, sql, NULL, NULL, NULL);
 }
 
-/* What an earlier life of the router left open will not be finished by anyone. */
-static int close_orphans(struct journal *journal)
-{
-    sqlite3_stmt *statement = NULL;
-    int code = sqlite3_prepare_v2(journal->db,
-                                  "UPDATE requests SET state='ended', outcome='lost', reason='the "
-                                  "router stopped' WHERE state<>'ended' AND router<>?1",
-                                  -1, &statement, NULL);
-    if (code == SQLITE_OK) {
-        sqlite3_bind_text(statement, 1, journal->options.router, -1, SQLITE_STATIC);
-        code = sqlite3_step(statement) == SQLITE_DONE ? SQLITE_OK : sqlite3_errcode(journal->db);
-    }
-    sqlite3_finalize(statement);
-    return code;
-}
-
-/* What has been added since a version: files of all of them are taken. */
-static const char *const upgrades[SCHEMA_VERSION] = {
-    [1] = "ALTER TABLE requests ADD COLUMN tenant TEXT",
-    [2] = "ALTER TABLE requests ADD COLUMN trace_id TEXT",
-};
-
-/* A new file has version 0 and gets everything from the schema. */
-static int upgrade_file(struct journal *journal)
-{
-    sqlite3_stmt *statement = NULL;
-    int code = sqlite3_prepare_v2(journal->db, "PRAGMA user_version", -1, &statement, NULL);
-    int version = 0;
-    if (code == SQLITE_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
-        version = sqlite3_column_int(statement, 0);
-        code = SQLITE_OK;
-    }
-    sqlite3_finalize(statement);
-    if (code == SQLITE_OK && (version < 0 || version > SCHEMA_VERSION)) {
-        LOG_ERROR("the journal %s has schema version %d, this program writes %d", journal->path,
-                  version, SCHEMA_VERSION);
-        return SQLITE_MISMATCH;
-    }
-    for (int from = version > 0 ? version : SCHEMA_VERSION;
-         code == SQLITE_OK && from < SCHEMA_VERSION; from++) {
-        char step[256];
-        snprintf(step, sizeof step, "BEGIN IMMEDIATE; %s; PRAGMA user_version=%d; COMMIT",
-                 upgrades[from], from + 1);
-        code = execute(journal, step);
-    }
-    return code;
-}
-
 static int set_up_file(struct journal *journal)
 {
     char text[256];
@@ -213,11 +162,7 @@ static int set_up_file(struct journal *journal)
              "PRAGMA wal_autocheckpoint=1000; PRAGMA max_page_count=%llu;",
              WAL_BYTES_MAX, (unsigned long long)(journal->options.bytes_max / 4096));
     if ((code = execute(journal, text)) != SQLITE_OK ||
-        (code = upgrade_file(journal)) != SQLITE_OK ||
-        (code = execute(journal, journal_schema)) != SQLITE_OK)
-        return code;
-    snprintf(text, sizeof text, "PRAGMA user_version=%d", SCHEMA_VERSION);
-    if ((code = execute(journal, text)) != SQLITE_OK)
+        (code = journal_tables_make(journal->db, journal->path)) != SQLITE_OK)
         return code;
     for (int i = 0; i < STATEMENT_COUNT; i++) {
         code = sqlite3_prepare_v3(journal->db, statement_text[i], -1, SQLITE_PREPARE_PERSISTENT,
@@ -225,7 +170,7 @@ static int set_up_file(struct journal *journal)
         if (code != SQLITE_OK)
             return code;
     }
-    return close_orphans(journal);
+    return journal_tables_end_orphans(journal->db, journal->options.router);
 }
 
 /* True when the file is open. A fault is met here once, and then not before retry_ms. */
