@@ -61,6 +61,9 @@ int main(int argc, char **argv)
     struct buffer input = {0};
     struct buffer decoded = {0};
     struct token_list ids = {0};
+    /* Of no bytes as well there is a place, which is what fread and fwrite ask for. */
+    buffer_reserve(&input, 1);
+    buffer_reserve(&decoded, 1);
     for (uint32_t bytes; number_read(&bytes);) {
         CHECK(bytes <= RECORD_BYTES_MAX);
         buffer_clear(&input);
