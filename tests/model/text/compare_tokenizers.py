@@ -2,7 +2,7 @@
 
     compare_tokenizers.py TEXT_FILTER [COUNT [SEED]]
 
-Tokenizers of every kind are trained on this tree's own pages, so that nothing has to be fetched;
+Tokenizers of every kind are trained on the licence and some lines here: nothing has to be fetched;
 each gets COUNT strings (10,000 in all by default, a million in all with BATON_TEST_LONG=1). Exits
 with 77 where the package is not installed.
 """
@@ -56,17 +56,26 @@ POOLS = [
 ]
 
 
+# What the licence, prose in one language, has little of.
+CODE_LINES = [
+    "| `router.c` | ties the parts: 3.14 s, 0x7f, 1,024 pages, 99 % |",
+    "```sh", "$ make -j2 && ./run",
+    "for (size_t i = 0; i < count; i++) { sum += values[i] * 2; }", "    return NULL;  /* none */",
+    "def tokens(self, text):\n\treturn [ord(c) for c in text]",
+    "The router's tokens don't wait; we'll.",
+    "{\"model\": \"m\", \"stream\": true, \"n\": null, \"stop\": [\"\\n\"]}", "#include <stdio.h>",
+    "https://example.org/a?b=c&d=%20#e",
+    "--http-port 8000 --kv-pages=64 -v", "a -> b -> c, (x, y) => z",
+    "Prefill reads the prompt, decode writes the answer: TTFT, TPOT.",
+    "router ROUTER Router routers",
+]
+
+
 def pages():
-    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..")
-    lines = []
-    for folder, _, names in sorted(os.walk(root)):
-        if "build" in folder or ".git" in folder:
-            continue
-        for name in sorted(names):
-            if name == "README.md":
-                with open(os.path.join(folder, name), encoding="utf-8") as page:
-                    lines += page.read().split("\n")
-    return lines + ["".join(pool) for pool in POOLS] * 10
+    """Lines that nobody edits for another reason: a failure is of the code, and comes again."""
+    root = pathlib.Path(__file__).resolve().parents[3]
+    lines = (root / "LICENSE").read_text(encoding="utf-8").split("\n")
+    return lines + CODE_LINES * 10 + ["".join(pool) for pool in POOLS] * 10
 
 
 def added():
