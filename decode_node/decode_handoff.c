@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/log.h"
+#include "worker/job_log.h"
 
 /* ---- where slots come from ---- */
 
@@ -130,7 +130,8 @@ static void on_landed(void *arg, void *context, const uint32_t *slots, uint32_t 
         page_pool_free(node->worker->pages, slots, slot_count);
         if (node->closing)
             return;
-        LOG_WARN("request %" PRIx64 ": %s", decode_request_key(node, request)->request, error.text);
+        LOG_JOB(LOG_LEVEL_WARN, decode_request_key(node, request)->request, request->job.trace,
+                "what was handed off cannot be used: %s", error.text);
         worker_send_handoff_failed(node->worker, decode_request_key(node, request), error.status,
                                    error.text);
         decode_choices_release(node, request);
@@ -156,7 +157,7 @@ static void on_failed(void *arg, void *context, enum status status, const char *
     /* A prefill node that cancels does so because its router has the end already: the answer ended
      * with its first token, or the router gave it up. */
     if (status != STATUS_CANCELED) {
-        LOG_WARN("the hand-off of request %" PRIx64 " failed: %s", key->request, text);
+        LOG_JOB(LOG_LEVEL_WARN, key->request, request->job.trace, "the hand-off failed: %s", text);
         worker_send_handoff_failed(node->worker, key, status, text);
     }
     decode_choices_release(node, request);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/log.h"
+#include "worker/job_log.h"
 
 enum { NO_STATE = 0xff };
 
@@ -36,8 +36,8 @@ static void move_on(struct decode_node *node, struct decode_request *request, en
 {
     const uint8_t next = states[request->control.state].next[step];
     CHECK(next != NO_STATE);
-    LOG_DEBUG("request %" PRIx64 ": %s -> %s", decode_request_key(node, request)->request,
-              states[request->control.state].name, states[next].name);
+    LOG_JOB(LOG_LEVEL_DEBUG, decode_request_key(node, request)->request, request->job.trace,
+            "%s -> %s", states[request->control.state].name, states[next].name);
     request->control.state = (enum decode_state)next;
 }
 
@@ -317,9 +317,11 @@ static void reply(struct decode_node *node, const struct request_key *key, enum 
 }
 
 static void refuse(struct decode_node *node, const struct request_key *key,
-                   const struct error *error)
+                   const struct msg_reserve *message, const struct error *error)
 {
-    LOG_INFO("request %" PRIx64 " is refused: %s", key->request, error->text);
+    char trace[JOB_TRACE_BYTES];
+    job_trace_read(&message->job, trace);
+    LOG_JOB(LOG_LEVEL_INFO, key->request, trace, "the request is refused: %s", error->text);
     reply(node, key, error->status, error->text, NULL, 0);
 }
 
@@ -334,7 +336,7 @@ void decode_request_reserve(struct decode_node *node, struct router_ref router,
     };
     struct error error;
     if (check(node, &key, message, &error) != STATUS_OK) {
-        refuse(node, &key, &error);
+        refuse(node, &key, message, &error);
         return;
     }
     struct decode_request *leader = take_choices(node, &key, message);
@@ -342,7 +344,7 @@ void decode_request_reserve(struct decode_node *node, struct router_ref router,
     if (set_aside(node, leader, message, &ticket, &error) != STATUS_OK) {
         for (uint32_t i = 0; i < leader->member_count; i++)
             request_table_remove(&node->table, leader->members[i]);
-        refuse(node, &key, &error);
+        refuse(node, &key, message, &error);
         return;
     }
     reply(node, &key, STATUS_OK, "", leader, ticket);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/log.h"
+#include "worker/job_log.h"
 
 enum { BOOT_ID_BYTES = 16, ADDRESS_BYTES = 129, NO_STATE = 0xff };
 
@@ -37,8 +37,8 @@ static void move_on(struct prefill_node *node, struct prefill_request *request,
 {
     const uint8_t next = states[request->control.state].next[step];
     CHECK(next != NO_STATE);
-    LOG_DEBUG("request %" PRIx64 ": %s -> %s", key_of(node, request)->request,
-              states[request->control.state].name, states[next].name);
+    LOG_JOB(LOG_LEVEL_DEBUG, key_of(node, request)->request, request->job.trace, "%s -> %s",
+            states[request->control.state].name, states[next].name);
     request->control.state = (enum prefill_state)next;
 }
 
@@ -170,6 +170,15 @@ static void take(struct prefill_node *node, uint32_t place, const struct msg_pre
         request->control.deadline_ns = now_ns + (uint64_t)message->job.remaining_ms * NS_PER_MS;
 }
 
+static void refuse(struct prefill_node *node, enum log_level level, const struct request_key *key,
+                   const struct msg_prefill *message, const struct error *error)
+{
+    char trace[JOB_TRACE_BYTES];
+    job_trace_read(&message->job, trace);
+    LOG_JOB(level, key->request, trace, "the request is refused: %s", error->text);
+    worker_send_refused(node->worker, key, error->status, error->text);
+}
+
 void prefill_request_accept(struct prefill_node *node, struct router_ref router,
                             const struct msg_prefill *message)
 {
@@ -186,23 +195,20 @@ void prefill_request_accept(struct prefill_node *node, struct router_ref router,
         error_set(&error, STATUS_EXISTS,
                   "request %" PRIx64 ", attempt %" PRIu32 ", choice %" PRIu32 " came twice",
                   key.request, (uint32_t)key.attempt, (uint32_t)key.choice);
-        LOG_WARN("%s", error.text);
-        worker_send_refused(node->worker, &key, error.status, error.text);
+        refuse(node, LOG_LEVEL_WARN, &key, message, &error);
         prefill_request_drop(node, twin, error.status, error.text, false);
         return;
     }
     if (check(node, message, &error) != STATUS_OK) {
-        LOG_INFO("request %" PRIx64 " is refused: %s", key.request, error.text);
-        worker_send_refused(node->worker, &key, error.status, error.text);
+        refuse(node, LOG_LEVEL_INFO, &key, message, &error);
         return;
     }
     const uint32_t place = request_table_add(&node->table, &key);
     struct prefill_request *request = &node->requests[place];
     take(node, place, message);
     if (request->delivers && open_handoff(node, request, message, &error) != STATUS_OK) {
-        LOG_WARN("request %" PRIx64 " is refused: %s", key.request, error.text);
         request_table_remove(&node->table, place);
-        worker_send_refused(node->worker, &key, error.status, error.text);
+        refuse(node, LOG_LEVEL_WARN, &key, message, &error);
         return;
     }
     move_on(node, request, STEP_ADMIT);
@@ -413,8 +419,8 @@ void prefill_request_handoff_end(void *arg, void *context, enum status status, c
         return;
     }
     if (status != STATUS_OK) {
-        LOG_WARN("the hand-off of request %" PRIx64 " failed: %s", key_of(node, request)->request,
-                 text);
+        LOG_JOB(LOG_LEVEL_WARN, key_of(node, request)->request, request->job.trace,
+                "the hand-off failed: %s", text);
         worker_send_handoff_failed(node->worker, key_of(node, request), status, text);
         prefill_request_drop(node, place_of(node, request), status, text, false);
         return;

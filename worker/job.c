@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "worker/job_log.h"
 
 static enum status check_counts(const struct msg_job *m, const struct job_limits *limits,
                                 struct error *error)
@@ -209,6 +210,7 @@ void job_copy(const struct msg_job *message, const struct job_limits *limits, in
     out->stop_count = message->stop_ids.count;
     out->choice = message->choice;
     out->choices = job_choices(message);
+    job_trace_read(message, out->trace);
     out->tokens = tokens;
     memcpy(tokens, message->tokens.items, out->given_count * sizeof *tokens);
     copy_sampling(message, limits, out);

@@ -18,7 +18,8 @@ enum {
     JOB_BIASES_MAX = 1024,
     JOB_ALLOWED_IDS_MAX = 1024,
     JOB_BANNED_IDS_MAX = 2048, /* of all banned sequences together */
-    JOB_BANNED_MAX = 256
+    JOB_BANNED_MAX = 256,
+    JOB_TRACE_BYTES = 33
 };
 
 struct job_limits {
@@ -42,7 +43,9 @@ struct job {
     uint32_t choices;       /* >= 1: from choice on, each with a first token from the same row */
     uint64_t cache_salt;    /* of the prefix index; PREFIX_NO_SALT is 0 as well */
     uint32_t cached_tokens; /* of those that came with it, found and not computed; control's */
-    int32_t *tokens;        /* [context_tokens] the sequence so far; memory of the request table */
+    char trace[JOB_TRACE_BYTES]; /* of its trace context, for the log; empty: none */
+
+    int32_t *tokens; /* [context_tokens] the sequence so far; memory of the request table */
     struct sampling sampling; /* its lists are those below: a job is not copied */
     int32_t bias_ids[JOB_BIASES_MAX];
     float biases[JOB_BIASES_MAX];

@@ -1,4 +1,5 @@
 """What of prompts and answers is in the logs: nothing, unless it is asked for."""
+import re
 import unittest
 
 from cluster import Cluster
@@ -36,6 +37,21 @@ class LogsTest(unittest.TestCase):
 
     def test_nothing_by_default(self):
         self.assertNotIn(SECRET, self.start().words())
+
+    def test_one_trace_through_all_processes(self):
+        trace = "0af7651916cd43dd8448eb211c80319c"
+        cluster = self.start()
+        answer = cluster.client.call(
+            "POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 4, "ignore_eos": True},
+            {"traceparent": f"00-{trace}-b7ad6b7169203331-01", "X-Request-Id": "traced"})
+        self.assertEqual(answer.status, 200)
+        requests = set()
+        for name in ("router", "prefill-0", "decode-0"):
+            log = cluster.work / f"{name}.log"
+            found = wait_for(lambda: re.findall(rf"request=([0-9a-f]{{16}}).* trace_id={trace}",
+                                                log.read_text()), f"the trace in {name}.log")
+            requests |= set(found)
+        self.assertEqual(len(requests), 1, requests)
 
     def test_errors_only(self):
         cluster = self.start(BATON_LOG_TEXT="errors")

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "worker/job.h"
+#include "worker/job_log.h"
 
 static const int32_t eos_ids[] = {2, 7};
 static const struct job_limits limits = {.vocab_count = 100,
@@ -270,4 +270,43 @@ Test(job, tokens_emitted_before_count_as_written)
     cr_assert_eq(job_finish(&copy, &limits, 2, 26), FINISH_STOP);
     cr_assert_eq(job_finish(&copy, &limits, 9, 26), FINISH_NONE);
     cr_assert_eq(job_finish(&copy, &limits, 9, 27), FINISH_LENGTH);
+}
+
+/* ---- its trace ---- */
+
+#define TRACE "0af7651916cd43dd8448eb211c80319c"
+
+static const struct {
+    const char *parent, *trace;
+} traces[] = {
+    {"00-" TRACE "-b7ad6b7169203331-01", TRACE},
+    {"", ""},
+    {"00-" TRACE "-b7ad6b7169203331-0", ""},
+    {"00-" TRACE "-b7ad6b7169203331-011", ""},
+    {"00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""},
+    {"00-0af7651916cd43dd8448eb211c80319\n-b7ad6b7169203331-01", ""},
+    {"00_" TRACE "-b7ad6b7169203331-01", ""},
+    {"00-" TRACE "0b7ad6b7169203331-01", ""},
+};
+
+Test(job, the_trace_is_taken_when_it_is_sound)
+{
+    static struct job job;
+    static int32_t tokens[128];
+    for (size_t i = 0; i < sizeof traces / sizeof *traces; i++) {
+        struct msg_job message = good_job(4, 0);
+        message.traceparent = wire_str(traces[i].parent);
+        job_copy(&message, &limits, tokens, &job);
+        cr_expect_str_eq(job.trace, traces[i].trace, "of \"%s\"", traces[i].parent);
+    }
+}
+
+Test(job, lines_about_it_have_its_ids)
+{
+    struct job_subject subject;
+    job_subject_init(&subject, 0xabc, TRACE);
+    cr_assert_str_eq(subject.fields[0].value, "0000000000000abc");
+    cr_assert_str_eq(subject.fields[1].value, TRACE);
+    job_subject_init(&subject, 0xabc, "");
+    cr_assert_null(subject.fields[1].value);
 }
