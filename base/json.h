@@ -58,5 +58,8 @@ void json_put_u64(struct json_writer *writer, uint64_t value);
 void json_put_number(struct json_writer *writer, double value, int digits); /* %.*g; NaN: null */
 void json_put_bool(struct json_writer *writer, bool value);
 void json_put_null(struct json_writer *writer);
+/* A value that was read, members in their order. LIMIT when it is nested deeper than the levels
+ * that are left: what is in the buffer then is cut off in the middle. */
+enum status json_put_value(struct json_writer *writer, const struct json *value);
 
 #endif

@@ -1,5 +1,7 @@
 /* Writing. A level's bit in has_item says that the next value needs a comma before it. */
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -174,4 +176,71 @@ void json_put_null(struct json_writer *writer)
 {
     begin_value(writer);
     buffer_add_text(writer->out, "null");
+}
+
+/* With as few digits as read back to the same number. */
+static void put_exact(struct json_writer *writer, double value)
+{
+    enum { FEW_DIGITS = 15, ALL_DIGITS = 17 };
+    char text[32];
+    int digits = FEW_DIGITS;
+    for (; digits < ALL_DIGITS; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value)
+            break;
+    }
+    json_put_number(writer, value, digits);
+}
+
+static enum status put_members(struct json_writer *writer, const struct json *value)
+{
+    const char *key;
+    const struct json *member;
+    void *cursor = NULL;
+    json_open_object(writer);
+    while (json_next(value, &cursor, &key, &member)) {
+        json_key(writer, key);
+        TRY(json_put_value(writer, member));
+    }
+    json_close_object(writer);
+    return STATUS_OK;
+}
+
+static enum status put_items(struct json_writer *writer, const struct json *value)
+{
+    json_open_array(writer);
+    for (size_t i = 0; i < json_count(value); i++)
+        TRY(json_put_value(writer, json_at(value, i)));
+    json_close_array(writer);
+    return STATUS_OK;
+}
+
+/* As deep as the levels of a writer at most. */
+enum status json_put_value(struct json_writer *writer, const struct json *value)
+{
+    size_t bytes;
+    const char *text;
+    switch (json_kind(value)) {
+    case JSON_NULL:
+        json_put_null(writer);
+        return STATUS_OK;
+    case JSON_BOOL:
+        json_put_bool(writer, json_bool(value));
+        return STATUS_OK;
+    case JSON_INT:
+        json_put_int(writer, json_int(value));
+        return STATUS_OK;
+    case JSON_REAL:
+        put_exact(writer, json_number(value));
+        return STATUS_OK;
+    case JSON_STRING:
+        text = json_string(value, &bytes);
+        json_put_string(writer, text, bytes);
+        return STATUS_OK;
+    case JSON_ARRAY:
+        return writer->depth < LEVELS_MAX ? put_items(writer, value) : STATUS_LIMIT;
+    case JSON_OBJECT:
+        return writer->depth < LEVELS_MAX ? put_members(writer, value) : STATUS_LIMIT;
+    }
+    return STATUS_INTERNAL;
 }

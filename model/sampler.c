@@ -429,7 +429,7 @@ enum status sampler_pick(struct sampler *sampler, const struct sampling *samplin
     TRY(find_best(logits, sampler->vocab_count, &likeliest));
     const float *adjusted = logits;
     best = likeliest;
-    if (sampling_adjusts(sampling, at->position - at->prompt_count)) {
+    if (at->mask != NULL || sampling_adjusts(sampling, at->position - at->prompt_count)) {
         adjusted = sampler_adjust(sampler, sampling, logits, at);
         if (find_best(adjusted, sampler->vocab_count, &best) != STATUS_OK)
             return STATUS_NOT_FOUND; /* no NaN can have come up, so all are -inf */

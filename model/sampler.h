@@ -48,6 +48,9 @@ struct sampler_at {
     uint32_t prompt_count; /* <= position */
     const int32_t *tokens; /* [position] prompt and answer so far; may be NULL where no penalty and
                             * no banned sequence of two ids and more looks at them */
+    /* Of a grammar: id i may be picked where bit i % 32 of mask[i / 32] is set. NULL: any id. */
+    const uint32_t *mask; /* [(vocab_count + 31) / 32] */
+    bool must_end;        /* it leaves nothing but ends: they are picked below min_tokens, too */
 };
 
 struct sampled {
@@ -66,18 +69,18 @@ struct sampler; /* scratch for one vocabulary size; one thread at a time */
 struct sampler *sampler_create(uint32_t vocab_count);
 void sampler_destroy(struct sampler *sampler);
 /* logits: [vocab_count].
- * Order: what is not allowed goes, biases, penalties (a positive logit is divided by the repetition
- * penalty, a negative one multiplied; the others are subtracted), banned sequences and early ends
- * go; temperature, top-k, top-p (of what top-k left), min-p (against the likeliest), then one
- * uniform draw at (seed, choice, position). Ties go to the lower id. Log-probabilities are the
- * model's own: of the logits as they came in.
- * CORRUPT when a logit is NaN or +inf or all are -inf; NOT_FOUND when nothing is left to pick;
- * INVALID when a parameter is outside the bounds above. *out is set on STATUS_OK only. */
+ * Order: what is not allowed, by list or mask, goes, biases, penalties (a positive logit is divided
+ * by the repetition penalty, a negative one multiplied; the others are subtracted), banned
+ * sequences and early ends go; temperature, top-k, top-p (of what top-k left), min-p (against the
+ * likeliest), then one uniform draw at (seed, choice, position). Ties go to the lower id.
+ * Log-probabilities are the model's own: of the logits as they came in. CORRUPT when a logit is NaN
+ * or +inf or all are -inf; NOT_FOUND when nothing is left to pick; INVALID when a parameter is
+ * outside the bounds above. *out is set on STATUS_OK only. */
 enum status sampler_pick(struct sampler *sampler, const struct sampling *sampling,
                          const float *logits, const struct sampler_at *at, struct sampled *out);
 
 /* Whether the largest logit is all that sampler_pick would look at, with `written` tokens of the
- * answer there: greedy, nothing that moves or takes a logit, no log-probabilities. */
+ * answer there and no mask: greedy, nothing that moves or takes a logit, no log-probabilities. */
 bool sampling_needs_best_only(const struct sampling *sampling, uint32_t written);
 /* What sampler_pick makes of a row whose largest logit is known. CORRUPT when it is no number or
  * infinite. *out is set on STATUS_OK only. */

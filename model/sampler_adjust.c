@@ -62,6 +62,20 @@ static void copy_allowed(struct sampler *sampler, const struct sampling_ids *all
     }
 }
 
+/* Takes what a grammar does not allow here. */
+static void mask_ids(struct sampler *sampler, const uint32_t *mask)
+{
+    const uint32_t count = sampler->vocab_count;
+    for (uint32_t start = 0; start < count; start += 32) {
+        const uint32_t word = mask[start / 32];
+        const uint32_t end = count - start < 32 ? count : start + 32;
+        if (word == UINT32_MAX)
+            continue;
+        for (uint32_t i = start; i < end; i++)
+            sampler->adjusted[i] = word >> (i - start) & 1 ? sampler->adjusted[i] : -INFINITY;
+    }
+}
+
 static void add_biases(struct sampler *sampler, const struct sampling *sampling)
 {
     for (uint32_t i = 0; i < sampling->biased.count; i++) {
@@ -139,12 +153,14 @@ const float *sampler_adjust(struct sampler *sampler, const struct sampling *samp
 {
     CHECK(at->tokens != NULL || at->position == 0 || !looks_back(sampling));
     copy_allowed(sampler, &sampling->allowed, logits);
+    if (at->mask != NULL)
+        mask_ids(sampler, at->mask);
     add_biases(sampler, sampling);
     if (penalises(sampling))
         add_penalties(sampler, sampling, at);
     forbid_banned(sampler, sampling, at);
-    for (uint32_t list = 0; list < 2 && ends_are_early(sampling, at->position - at->prompt_count);
-         list++) {
+    const bool early = !at->must_end && ends_are_early(sampling, at->position - at->prompt_count);
+    for (uint32_t list = 0; list < 2 && early; list++) {
         for (uint32_t i = 0; i < sampling->ends[list].count; i++)
             forbid(sampler, sampling->ends[list].ids[i]);
     }

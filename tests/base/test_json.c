@@ -321,6 +321,34 @@ Test(json, what_was_written_reads_back)
     buffer_free(&out);
 }
 
+Test(json, values_are_copied_in_their_order)
+{
+    static const char text[] = "{\"z\":[1,-2.5,1e+300,0.1,0.30000000000000004,true,null,"
+                               "\"\\u0000\\u001f\xC3\xA9\"],"
+                               "\"a\":{},\"b\":{\"y\":[],\"x\":[[{}]]}}";
+    struct json *root;
+    struct error error;
+    struct buffer out = {0};
+    struct json_writer writer;
+    cr_assert_eq(json_parse(text, sizeof text - 1, &root, &error), STATUS_OK, "%s", error.text);
+    json_writer_init(&writer, &out);
+    cr_assert_eq(json_put_value(&writer, root), STATUS_OK);
+    cr_assert(out.size == sizeof text - 1 && memcmp(out.data, text, out.size) == 0, "%.*s",
+              (int)out.size, out.data);
+    json_free(root);
+    char deep[2 * 65 + 1] = "";
+    for (size_t levels = 64; levels <= 65; levels++) {
+        memset(deep, '[', levels);
+        memset(deep + levels, ']', levels);
+        cr_assert_eq(json_parse(deep, 2 * levels, &root, &error), STATUS_OK, "%s", error.text);
+        out.size = 0;
+        json_writer_init(&writer, &out);
+        cr_assert_eq(json_put_value(&writer, root), levels == 64 ? STATUS_OK : STATUS_LIMIT);
+        json_free(root);
+    }
+    buffer_free(&out);
+}
+
 Test(json, writing_deeper_than_64_levels_is_a_fault, .signal = SIGABRT)
 {
     struct buffer out = {0};

@@ -18,6 +18,7 @@ struct asked {
     int32_t tokens[TOKENS];
     int32_t biased[LISTED], allowed[LISTED], eos[2], stops[2], banned[BANNED * 3];
     uint32_t banned_lengths[BANNED];
+    uint32_t mask[(V + 31) / 32];
 };
 
 static bool coin(struct random *random)
@@ -95,6 +96,10 @@ static void fill(struct random *random, struct asked *asked)
     asked->at.position =
         asked->at.prompt_count + (uint32_t)random_below(random, TOKENS - asked->at.prompt_count);
     asked->at.tokens = asked->tokens;
+    for (uint32_t i = 0; i < (V + 31) / 32; i++)
+        asked->mask[i] = (uint32_t)random_next(random) | (uint32_t)random_next(random);
+    asked->at.mask = coin(random) ? asked->mask : NULL;
+    asked->at.must_end = asked->at.mask != NULL && coin(random);
 }
 
 static bool listed(const struct sampling_ids *list, int32_t id)
@@ -125,8 +130,11 @@ static bool completes_banned(const struct asked *asked, int32_t id)
 static bool forbidden(const struct asked *asked, int32_t id)
 {
     const struct sampling *sampling = &asked->sampling;
-    const bool early = asked->at.position - asked->at.prompt_count < sampling->min_tokens;
-    return (sampling->allowed.count > 0 && !listed(&sampling->allowed, id)) ||
+    const bool early =
+        !asked->at.must_end && asked->at.position - asked->at.prompt_count < sampling->min_tokens;
+    const bool masked =
+        asked->at.mask != NULL && (asked->mask[(uint32_t)id / 32] >> (id % 32) & 1) == 0;
+    return masked || (sampling->allowed.count > 0 && !listed(&sampling->allowed, id)) ||
            (early && (listed(&sampling->ends[0], id) || listed(&sampling->ends[1], id))) ||
            completes_banned(asked, id);
 }
@@ -323,5 +331,44 @@ Test(sampler_adjust, penalties_outside_their_bounds_are_invalid)
         cr_assert_eq(sampler_pick(sampler, &wrong[i], logits, &at, &sampled), STATUS_INVALID);
         cr_assert_eq(sampled.id, -7);
     }
+    sampler_destroy(sampler);
+}
+
+/* A mask that allows everything changes nothing, and one that does not never lets another id by. */
+Test(sampler_adjust, masks_take_ids_and_nothing_else)
+{
+    enum { WIDE = 1000, MASKED = 300 };
+    static float logits[WIDE];
+    static uint32_t every[(WIDE + 31) / 32], some[(WIDE + 31) / 32];
+    struct random random;
+    random_init(&random, 23);
+    struct sampler *sampler = sampler_create(WIDE);
+    memset(every, 0xff, sizeof every);
+    for (uint32_t i = 0; i < WIDE; i++)
+        logits[i] = between(&random, -2, 2);
+    for (uint32_t i = 0; i < MASKED; i++) {
+        const struct sampling sampling = {.temperature = (float)(i % 3) / 2,
+                                          .top_p = i % 2 ? 0.9f : 1.0f,
+                                          .top_k = i % 5 ? 0 : 40,
+                                          .seed = i,
+                                          .logprobs = 1};
+        struct sampler_at at = {.position = i};
+        struct sampled bare, masked;
+        cr_assert_eq(sampler_pick(sampler, &sampling, logits, &at, &bare), STATUS_OK);
+        at.mask = every;
+        cr_assert_eq(sampler_pick(sampler, &sampling, logits, &at, &masked), STATUS_OK);
+        cr_assert(memcmp(&bare, &masked, sizeof bare) == 0);
+        for (uint32_t k = 0; k < ARRAY_COUNT(some); k++)
+            some[k] = random_below(&random, 8) == 0 ? 1u << random_below(&random, 32) : 0;
+        some[i % 31] |= 1;
+        at.mask = some;
+        cr_assert_eq(sampler_pick(sampler, &sampling, logits, &at, &masked), STATUS_OK);
+        cr_assert(some[masked.id / 32] >> (masked.id % 32) & 1);
+    }
+    memset(some, 0, sizeof some);
+    const struct sampling greedy = {.top_p = 1.0f};
+    const struct sampler_at nothing = {.mask = some};
+    struct sampled sampled;
+    cr_assert_eq(sampler_pick(sampler, &greedy, logits, &nothing, &sampled), STATUS_NOT_FOUND);
     sampler_destroy(sampler);
 }
