@@ -43,6 +43,7 @@ struct json_writer {
     struct buffer *out;
     uint32_t depth;
     uint64_t has_item; /* one bit a level */
+    bool spaced;       /* a space behind each comma and colon, as models have seen most of it */
 };
 void json_writer_init(struct json_writer *writer, struct buffer *out);
 void json_open_object(struct json_writer *writer);

@@ -21,7 +21,7 @@ static void begin_value(struct json_writer *writer)
         return;
     const uint64_t bit = 1ull << (writer->depth - 1);
     if (writer->has_item & bit)
-        buffer_add_char(writer->out, ',');
+        buffer_add_text(writer->out, writer->spaced ? ", " : ",");
     writer->has_item |= bit;
 }
 
@@ -126,7 +126,7 @@ void json_key(struct json_writer *writer, const char *key)
     CHECK(writer->depth > 0);
     begin_value(writer);
     put_quoted(writer->out, key, strlen(key));
-    buffer_add_char(writer->out, ':');
+    buffer_add_text(writer->out, writer->spaced ? ": " : ":");
     writer->has_item &= ~(1ull << (writer->depth - 1)); /* no comma between key and value */
 }
 

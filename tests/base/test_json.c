@@ -359,3 +359,18 @@ Test(json, writing_deeper_than_64_levels_is_a_fault, .signal = SIGABRT)
     cr_assert_eq(out.size, 64);
     json_open_array(&writer);
 }
+
+Test(json, spaced_writing_is_as_models_have_seen_it)
+{
+    static const char text[] = "{\"a\": [1, 0.1, [], {}], \"b\": {\"c\": \"x, y: z\"}}";
+    struct json *root = NULL;
+    cr_assert_eq(json_parse(text, sizeof text - 1, &root, NULL), STATUS_OK);
+    struct buffer out = {0};
+    struct json_writer writer;
+    json_writer_init(&writer, &out);
+    writer.spaced = true;
+    cr_assert_eq(json_put_value(&writer, root), STATUS_OK);
+    cr_expect_str_eq(out.data, text);
+    json_free(root);
+    buffer_free(&out);
+}
