@@ -202,7 +202,7 @@ static enum status read_lengths(const struct json *body, const struct openai_rul
         openai_error_set(error, 400, out->endpoint == OPENAI_CHAT ? "messages" : "prompt",
                          "context_length_exceeded",
                          "This model's maximum context length is %u tokens. However, your prompt "
-                         "contains %zu tokens, which leaves no room for an answer.",
+                         "is too long: its %zu tokens leave no room for an answer.",
                          context, prompt);
         error->prompt_tokens = (uint32_t)prompt;
         error->context_tokens = context;

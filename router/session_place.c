@@ -296,8 +296,8 @@ void session_choose(struct session *session, struct session_next *next)
                              "No decode node is connected; try again later.");
     } else if (reason == PLACEMENT_TOO_LONG) {
         session_next_failure(next, 0, 400, "context_length_exceeded",
-                             "The prompt and its answer are longer than any decode node that is "
-                             "connected can hold.");
+                             "The prompt is too long with its answer: no decode node that is "
+                             "connected can hold both.");
     } else if (request->barred_count > 0 && choice.prefill == 0) {
         fail_barred(session, next);
     } else if (is_in_time(session, next)) {

@@ -77,12 +77,12 @@ static void play(const struct json_case *cases, size_t count)
 static const struct json_case limits[] = {
     {TEXT_PATH, "{\"prompt\":\"" DIGITS_31 "1\"}", 400,
      "{\"error\":{\"message\":\"This model's maximum context length is 32 tokens. However, your "
-     "prompt contains 32 tokens, which leaves no room for an answer.\",\"type\":\"invalid_request_"
+     "prompt is too long: its 32 tokens leave no room for an answer.\",\"type\":\"invalid_request_"
      "error\",\"param\":\"prompt\",\"code\":\"context_length_exceeded\",\"n_prompt_tokens\":32,"
      "\"n_ctx\":32}}"},
     {TEXT_PATH, "{\"prompt\":\"" DIGITS_31 DIGITS_31 "\",\"max_tokens\":5}", 400,
      "{\"error\":{\"message\":\"This model's maximum context length is 32 tokens. However, your "
-     "prompt contains 62 tokens, which leaves no room for an answer.\",\"type\":\"invalid_request_"
+     "prompt is too long: its 62 tokens leave no room for an answer.\",\"type\":\"invalid_request_"
      "error\",\"param\":\"prompt\",\"code\":\"context_length_exceeded\",\"n_prompt_tokens\":62,"
      "\"n_ctx\":32}}"},
     {TEXT_PATH, "{\"prompt\":\"\"}", 400,

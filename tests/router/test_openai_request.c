@@ -440,8 +440,8 @@ Test(openai_request, context_is_a_limit_with_both_counts)
     cr_expect_str_eq(error.code, "context_length_exceeded");
     cr_expect(strncmp(error.message,
                       "This model's maximum context length is 64 tokens. However, "
-                      "your prompt contains 64 tokens",
-                      80) == 0,
+                      "your prompt is too long: its 64 tokens",
+                      97) == 0,
               "%s", error.message);
     cr_expect_eq(error.prompt_tokens, 64);
     cr_expect_eq(error.context_tokens, 64);
