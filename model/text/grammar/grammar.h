@@ -23,12 +23,13 @@
 
 struct text;
 
+/* The numbers travel in jobs, where 0 is none. */
 enum grammar_kind {
-    GRAMMAR_JSON_SCHEMA, /* a JSON schema (2020-12, and what older drafts write the same way) */
-    GRAMMAR_JSON_OBJECT, /* any JSON object; the source is not looked at */
-    GRAMMAR_REGEX,       /* the whole answer matches; Python's syntax without what looks around */
-    GRAMMAR_CHOICE,      /* a JSON array of strings, one of which is the answer */
-    GRAMMAR_EBNF,        /* rules as llama.cpp writes them (GBNF); the first or `root` begins */
+    GRAMMAR_JSON_SCHEMA = 1, /* a JSON schema (2020-12, and what older drafts write the same way) */
+    GRAMMAR_JSON_OBJECT,     /* any JSON object; the source is not looked at */
+    GRAMMAR_REGEX,  /* the whole answer matches; Python's syntax without what looks around */
+    GRAMMAR_CHOICE, /* a JSON array of strings, one of which is the answer */
+    GRAMMAR_EBNF,   /* rules as llama.cpp writes them (GBNF); the first or `root` begins */
     /* {"parts":[PART...],"repeat":[MIN,MAX],"separator":"…"}: the parts one after the other, the
      * whole MIN to MAX times with the separator between (both default to once). PART is one of
      * {"text":"…"}, {"special":"…"} (exactly this special token of the vocabulary),
