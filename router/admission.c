@@ -60,6 +60,12 @@ struct admission admission_queue(const struct admission_queue *limits,
     return admission;
 }
 
+double admission_turn_ms(double came_ms, int32_t priority, uint32_t most_ms)
+{
+    const double size = fabs((double)priority);
+    return came_ms + copysign(most_ms * size / (size + ADMISSION_PRIORITY_HALF), priority);
+}
+
 double admission_drain_ms(const struct placement_snapshot *snapshot, uint64_t prompt_tokens,
                           uint64_t answer_tokens)
 {

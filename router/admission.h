@@ -47,6 +47,12 @@ struct admission admission_predict(const struct admission_targets *targets, doub
 struct admission admission_queue(const struct admission_queue *limits,
                                  const struct admission_queue *now, uint64_t tokens, uint64_t bytes,
                                  double drain_ms);
+/* Whose turn it is among those that wait: whoever has the least. It is when the request came, less
+ * what its priority is worth: with p below 0, most_ms * |p| / (|p| + ADMISSION_PRIORITY_HALF) of
+ * waiting, and as much more with p above. A lower priority always counts for more, but never for
+ * more than most_ms, so nobody waits behind those that come twice that after it. */
+double admission_turn_ms(double came_ms, int32_t priority, uint32_t most_ms);
+enum { ADMISSION_PRIORITY_HALF = 8 };
 /* How long the workers have with what they were sent and so many tokens of prompts and of answers
  * more, in milliseconds; the role that takes longer decides. 0 when nobody is there. */
 double admission_drain_ms(const struct placement_snapshot *snapshot, uint64_t prompt_tokens,

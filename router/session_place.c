@@ -39,11 +39,10 @@ void session_next_stop(struct session_next *next, uint32_t choice)
 
 /* ---- the queue ---- */
 
-static bool goes_before(const struct session *a, const struct session *b)
+static double turn_ms(const struct session *session)
 {
-    if (a->parsed.priority != b->parsed.priority)
-        return a->parsed.priority < b->parsed.priority;
-    return a->request.times.accepted_ns < b->request.times.accepted_ns;
+    return admission_turn_ms((double)session->request.times.accepted_ns / NS_PER_MS,
+                             session->parsed.priority, session->router->options.priority_wait_ms);
 }
 
 void session_enqueue(struct session *session)
@@ -52,7 +51,7 @@ void session_enqueue(struct session *session)
     struct session *before = NULL;
     TAILQ_FOREACH_REVERSE(before, &router->queue, session_queue, queue_link)
     {
-        if (!goes_before(session, before))
+        if (turn_ms(session) >= turn_ms(before))
             break;
     }
     if (before)

@@ -171,6 +171,52 @@ Test(admission, the_slower_role_decides_when_all_is_done)
     cr_expect_eq(admission_drain_ms(&snapshot, 20, 0), 0);
 }
 
+/* ---- turns ---- */
+
+Test(admission, a_priority_is_worth_so_much_waiting_and_no_more)
+{
+    static const int32_t priorities[] = {-1000000, -999, -8, -2, -1, 0, 1, 2, 8, 999, 1000000};
+    for (size_t i = 0; i < ARRAY_COUNT(priorities); i++) {
+        const double turn = admission_turn_ms(5000, priorities[i], 60000);
+        cr_expect(turn > 5000 - 60000 && turn < 5000 + 60000, "%d", priorities[i]);
+        cr_expect(i == 0 || admission_turn_ms(5000, priorities[i - 1], 60000) < turn, "%d",
+                  priorities[i]);
+        cr_expect_float_eq(turn - 5000, 5000 - admission_turn_ms(5000, -priorities[i], 60000),
+                           1e-6);
+        cr_expect_eq(admission_turn_ms(5000, priorities[i], 0), 5000, "all in turn");
+    }
+    cr_expect_float_eq(admission_turn_ms(0, 8, 60000), 30000, 1e-9);
+    cr_expect_float_eq(admission_turn_ms(0, -1, 60000), -60000.0 / 9, 1e-9);
+}
+
+/* A node serves a request in 100 ms, and an urgent one comes every 90: it is never done with them.
+ * Returns how long one waits that is in no hurry at all, 0 for more than ten minutes. */
+static uint64_t play_hurry(uint32_t most_ms)
+{
+    enum { SERVES_MS = 100, EVERY_MS = 90, PLAYED_MS = 600000 };
+    static const int32_t in_no_hurry = 1000000, urgent = -1000000;
+    const double patient = admission_turn_ms(0, in_no_hurry, most_ms);
+    uint64_t served = 0;
+    for (uint64_t now_ms = SERVES_MS; now_ms < PLAYED_MS; now_ms += SERVES_MS) {
+        const double next = admission_turn_ms((double)(served * EVERY_MS), urgent, most_ms);
+        if (patient < next)
+            return now_ms;
+        if (served * EVERY_MS <= now_ms)
+            served++;
+    }
+    return 0;
+}
+
+Test(admission, who_is_in_no_hurry_does_not_starve)
+{
+    const uint64_t waited_ms = play_hurry(60000);
+    /* Those that come within twice 60 s go first, at 100 ms each. */
+    cr_expect(waited_ms > 120000 && waited_ms < 120000 * 100 / 90 + 1000, "%llu",
+              (unsigned long long)waited_ms);
+    cr_expect_eq(play_hurry(1000000000), 0, "a priority that counts for ever does starve others");
+    cr_expect_leq(play_hurry(0), 200);
+}
+
 /* ---- the backlog ---- */
 
 #define AT(ms) ((uint64_t)(ms)*NS_PER_MS + 1)
