@@ -399,6 +399,7 @@ void openai_request_free(struct openai_request *request)
     token_list_free(&request->prompt);
     token_list_free(&request->stop_ids);
     openai_sampling_free(&request->sampling);
+    buffer_free(&request->grammar.source);
     stop_set_free(&request->stops);
     buffer_free(&request->echo_text);
 }

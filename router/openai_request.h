@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "model/text/text.h"
 #include "router/openai_error.h"
+#include "router/openai_grammar.h"
 #include "router/openai_sampling.h"
 #include "router/stop_match.h"
 
@@ -34,7 +35,8 @@ struct openai_request {
     struct token_list prompt;
     uint32_t max_tokens, min_tokens; /* max_tokens fits behind the prompt */
     struct openai_sampling sampling;
-    uint32_t choices; /* 1 to OPENAI_CHOICES_MAX */
+    struct openai_grammar grammar; /* what the answer has to be */
+    uint32_t choices;              /* 1 to OPENAI_CHOICES_MAX */
     bool ignore_eos;
     struct token_list stop_ids;
     struct stop_set stops;

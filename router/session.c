@@ -38,6 +38,9 @@ static void fill_job(struct session *session, struct msg_job *job)
         .stop_ids = {parsed->stop_ids.ids, (uint32_t)parsed->stop_ids.count},
         .cache_salt = parsed->cache_salt,
         .traceparent = wire_str(session->traceparent),
+        .grammar_kind = parsed->grammar.kind,
+        .grammar = {(const uint8_t *)parsed->grammar.source.data,
+                    (uint32_t)parsed->grammar.source.size},
     };
     openai_sampling_tell(&parsed->sampling, &job->sampling);
     job->sampling.logprobs = parsed->logprobs;
