@@ -114,18 +114,20 @@ static enum status check_name(const struct slot *slot, const struct msg_hello *h
                      slot->worker.node, slot->worker.address);
 }
 
-/* The first worker decides which weights are served, until all that have them are gone. */
+/* The first worker of a model decides which weights are served under its name, until all that have
+ * them are gone. */
 static enum status check_hello(const struct fleet *fleet, const struct slot *newcomer,
-                               const struct msg_hello *hello, struct error *error)
+                               const struct msg_hello *hello, uint32_t *model_out,
+                               struct error *error)
 {
-    TRY(fleet_hello_check(&fleet->rules, hello, error));
+    TRY(fleet_hello_check(&fleet->rules, hello, model_out, error));
     TRY(link_check_boot(newcomer->link, hello->boot_id.data, error));
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct slot *slot = &fleet->slots[i];
         if (!is_live(slot))
             continue;
         TRY(check_name(slot, hello, error));
-        if (!is_same_boot(slot, hello))
+        if (!is_same_boot(slot, hello) && slot->worker.model == *model_out)
             TRY(fleet_weights_check(hello, &slot->worker, error));
     }
     return STATUS_OK;
@@ -166,7 +168,8 @@ static uint32_t kind_of(struct fleet *fleet, const struct slot *newcomer)
     }
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct slot *slot = &fleet->slots[i];
-        if (slot == newcomer || !is_live(slot) || slot->worker.role == newcomer->worker.role)
+        if (slot == newcomer || !is_live(slot) || slot->worker.role == newcomer->worker.role ||
+            slot->worker.model != newcomer->worker.model)
             continue;
         if (fleet_identity_compare(&newcomer->worker.identity, &slot->worker.identity, &error) !=
             STATUS_OK)
@@ -180,11 +183,12 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
 {
     struct fleet *fleet = slot->fleet;
     struct error error;
+    uint32_t model;
     if (slot->worker.state != FLEET_GREETING) {
         close_slot(slot, STATUS_INVALID, "a second HELLO came on one link");
         return;
     }
-    if (check_hello(fleet, slot, hello, &error) != STATUS_OK) {
+    if (check_hello(fleet, slot, hello, &model, &error) != STATUS_OK) {
         refuse(slot, hello, &error);
         return;
     }
@@ -193,6 +197,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
     *worker = (struct fleet_worker){
         .handle = ++slot->generation << 16 | (uint64_t)(slot - fleet->slots),
         .role = (enum worker_role)hello->role,
+        .model = model,
         .context_tokens = hello->context_tokens,
         .vocab_count = hello->vocab_count,
         .pages_total = hello->pages_total,
@@ -219,8 +224,9 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
         close_slot(slot, STATUS_CLOSED, "WELCOME could not be sent");
         return;
     }
-    LOG_INFO("%s node %s is up (%s, context %u, %u pages)", fleet_role_name(worker->role),
-             worker->node, worker->address, worker->context_tokens, worker->pages_total);
+    LOG_INFO("%s node %s is up (%s, model %s, context %u, %u pages)", fleet_role_name(worker->role),
+             worker->node, worker->address, fleet->rules.models[model].name, worker->context_tokens,
+             worker->pages_total);
     fleet->events->on_up(fleet->arg, worker);
 }
 
@@ -438,25 +444,6 @@ uint64_t fleet_links_unproven(const struct fleet *fleet)
     return fleet->unproven + (fleet->rules.gate ? fleet->rules.gate->refused : 0);
 }
 
-/* As far as its pages reach. */
-static uint32_t longest_sequence(const struct fleet_worker *worker)
-{
-    const uint64_t held = (uint64_t)worker->pages_total * worker->identity.layout.page_tokens;
-    return held > 0 && held < worker->context_tokens ? (uint32_t)held : worker->context_tokens;
-}
-
-uint32_t fleet_context_tokens(const struct fleet *fleet)
-{
-    uint32_t longest = 0;
-    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
-        const struct fleet_worker *worker = &fleet->slots[i].worker;
-        if (worker->state == FLEET_UP && worker->role == WORKER_DECODE &&
-            longest_sequence(worker) > longest)
-            longest = longest_sequence(worker);
-    }
-    return longest > 0 ? longest : fleet->rules.text->context_tokens;
-}
-
 const struct fleet_worker *fleet_at(const struct fleet *fleet, uint32_t index)
 {
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
@@ -473,7 +460,7 @@ bool fleet_unpaired(const struct fleet *fleet, const struct fleet_worker *worker
     const struct fleet_worker *other = NULL;
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct fleet_worker *each = &fleet->slots[i].worker;
-        if (each->state != FLEET_UP || each->role == worker->role)
+        if (each->state != FLEET_UP || each->role == worker->role || each->model != worker->model)
             continue;
         if (each->kind == worker->kind)
             return false;

@@ -1,13 +1,14 @@
 /* The workers: who is there, whether they fit, what they carry.
  *
- * A worker dials the control address and says HELLO. One that does not fit this router's model is
- * refused with a sentence; two workers that compute different things are never paired. A worker is
- * UP from WELCOME until its link closes or says nothing for silent_ms, or the same process dials
- * again; each such life has its own handle. A name belongs to one process at a time. Loop thread
- * only. */
+ * A worker dials the control address and says HELLO. One that fits none of this router's
+ * models is refused with a sentence; two workers that compute different things are never paired. A
+ * worker is UP from WELCOME until its link closes or says nothing for silent_ms, or the same
+ * process dials again; each such life has its own handle. A name belongs to one process at a time.
+ * Loop thread only. */
 #ifndef BATON_ROUTER_FLEET_H
 #define BATON_ROUTER_FLEET_H
 
+#include "base/config.h"
 #include "base/loop.h"
 #include "model/text/text.h"
 #include "router/backlog.h"
@@ -23,6 +24,7 @@ enum {
     FLEET_ADDRESS_BYTES = 64,
     FLEET_VERSION_BYTES = 33,
     FLEET_TEXT_BYTES = 400,
+    FLEET_MODELS_MAX = CONFIG_TEXTS_MAX,
 };
 
 enum fleet_state {
@@ -50,22 +52,36 @@ struct fleet_identity {
     float rope_base;
 };
 void fleet_identity_copy(const struct msg_identity *message, struct fleet_identity *out);
+/* For people. */
+void fleet_digest_text(const uint8_t bytes[16], char out[DIGEST_TEXT_BYTES]);
 /* OK when the two may work on one request, else MISMATCH naming the first field that differs and
  * both values. */
 enum status fleet_identity_compare(const struct fleet_identity *a, const struct fleet_identity *b,
                                    struct error *error);
 
+/* What a router knows of a model without its weights. */
+struct fleet_model {
+    const char *name; /* as clients say it */
+    const struct text_info *text;
+};
+
 struct fleet_rules {
-    const struct text_info *text; /* of this router's model */
-    uint8_t boot_id[16];          /* of this router */
+    struct fleet_model models[FLEET_MODELS_MAX];
+    uint32_t model_count;
+    uint8_t boot_id[16]; /* of this router */
     uint32_t heartbeat_ms, silent_ms;
     struct placement_policy policy;
     uint32_t prefix_index_pages; /* known of all workers' caches; 0: nothing is */
     struct gate_self *gate;      /* outlives the fleet; NULL: without a secret */
 };
-/* OK when a worker that says this can serve the router's model, else why not. */
+/* OK when a worker that says this can serve one of the router's models, else why not. */
 enum status fleet_hello_check(const struct fleet_rules *rules, const struct msg_hello *hello,
-                              struct error *error);
+                              uint32_t *model_out, struct error *error);
+/* The index of the model that such a worker serves, or MISMATCH: it is none of them, or more than
+ * one. model_name: what the worker was told, or empty. */
+enum status fleet_model_find(const struct fleet_rules *rules, struct wire_str model_name,
+                             const struct fleet_identity *identity, uint32_t *model_out,
+                             struct error *error);
 
 struct fleet_worker {
     worker_handle handle;
@@ -74,7 +90,8 @@ struct fleet_worker {
     char node[FLEET_NODE_BYTES], address[FLEET_ADDRESS_BYTES], version[FLEET_VERSION_BYTES];
     uint8_t boot_id[16];
     struct fleet_identity identity;
-    uint32_t kind; /* equal for equal identities */
+    uint32_t model; /* index of the one it serves */
+    uint32_t kind;  /* equal for equal identities */
     uint32_t context_tokens, vocab_count, pages_total, pages_free, pages_handoff, max_batch;
     uint32_t running, waiting;
     bool full; /* refused a reservation, until it says or does something new */
@@ -93,8 +110,8 @@ struct fleet_worker {
     char text[FLEET_TEXT_BYTES]; /* why it is in this state */
 };
 
-/* OK when the weights are those of a worker that is here already, else MISMATCH with both digests:
- * clients see one model name, so one answer must stand behind it. */
+/* OK when the weights are those of a worker of the same model that is here already, else MISMATCH
+ * with both digests: behind one name that clients see, one answer must stand. */
 enum status fleet_weights_check(const struct msg_hello *hello, const struct fleet_worker *here,
                                 struct error *error);
 
@@ -140,6 +157,7 @@ struct fleet_pages {
 };
 /* What a request is to the fleet. */
 struct fleet_request {
+    uint32_t model; /* only its workers are looked at */
     uint32_t prompt_tokens, max_tokens, local_tokens;
     struct fleet_pages pages;
     worker_handle stay_prefill, stay_decode; /* that serve its session, or are to keep it; or 0 */
@@ -160,18 +178,22 @@ void fleet_expect(struct fleet *fleet, worker_handle handle, const struct fleet_
                   uint32_t from);
 void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fleet_pages *pages,
                       uint32_t from);
-/* Of these pages, the most that a worker of this role which is UP is thought to hold, as tokens. */
-uint32_t fleet_cached_tokens(const struct fleet *fleet, enum worker_role role,
+/* Of these pages, the most that a worker of this model and role which is UP is thought to hold, as
+ * tokens. */
+uint32_t fleet_cached_tokens(const struct fleet *fleet, uint32_t model, enum worker_role role,
                              const struct fleet_pages *pages);
-/* How long the workers have with what they were sent and so much more, in milliseconds. */
-double fleet_drain_ms(const struct fleet *fleet, uint64_t prompt_tokens, uint64_t answer_tokens);
-/* Tokens a second that the prefill nodes read together. */
-double fleet_prefill_tokens_per_s(const struct fleet *fleet);
-/* Size of a page of the workers that are up, of the first one where they differ; 0 for none. */
-uint32_t fleet_page_tokens(const struct fleet *fleet);
-/* The longest sequence a request may have now: of the decode nodes that are up, no more than the
- * model's own; the model's own when none is. */
-uint32_t fleet_context_tokens(const struct fleet *fleet);
+/* How long the workers of a model have with what they were sent and so much more, in milliseconds.
+ */
+double fleet_drain_ms(const struct fleet *fleet, uint32_t model, uint64_t prompt_tokens,
+                      uint64_t answer_tokens);
+/* Tokens a second that the prefill nodes of a model read together. */
+double fleet_prefill_tokens_per_s(const struct fleet *fleet, uint32_t model);
+/* Size of a page of the model's workers that are up, of the first one where they differ; 0 for
+ * none. */
+uint32_t fleet_page_tokens(const struct fleet *fleet, uint32_t model);
+/* The longest sequence a request may have now: of the model's decode nodes that are up, no more
+ * than the model's own; the model's own when none is. */
+uint32_t fleet_context_tokens(const struct fleet *fleet, uint32_t model);
 
 /* All slots but free ones, for listing: index from 0 until NULL. */
 const struct fleet_worker *fleet_at(const struct fleet *fleet, uint32_t index);
@@ -180,5 +202,9 @@ const struct fleet_worker *fleet_at(const struct fleet *fleet, uint32_t index);
 bool fleet_unpaired(const struct fleet *fleet, const struct fleet_worker *worker,
                     struct error *error);
 uint32_t fleet_count(const struct fleet *fleet, enum worker_role role, enum fleet_state state);
+/* As clients say it. */
+const char *fleet_model_name(const struct fleet *fleet, uint32_t model);
+/* Of them, those that serve a model and are UP. */
+uint32_t fleet_serving(const struct fleet *fleet, uint32_t model, enum worker_role role);
 
 #endif

@@ -36,7 +36,7 @@ void fleet_identity_copy(const struct msg_identity *message, struct fleet_identi
         copy_bytes(message->tokenizer_digest, out->tokenizer_digest);
 }
 
-static void digest_text(const uint8_t bytes[16], char out[DIGEST_TEXT_BYTES])
+void fleet_digest_text(const uint8_t bytes[16], char out[DIGEST_TEXT_BYTES])
 {
     digest128_text((struct digest128){.low = load_le64(bytes), .high = load_le64(bytes + 8)}, out);
 }
@@ -45,8 +45,8 @@ static enum status digests_differ(const char *name, const uint8_t a[16], const u
                                   struct error *error)
 {
     char a_text[DIGEST_TEXT_BYTES], b_text[DIGEST_TEXT_BYTES];
-    digest_text(a, a_text);
-    digest_text(b, b_text);
+    fleet_digest_text(a, a_text);
+    fleet_digest_text(b, b_text);
     return error_set(error, STATUS_MISMATCH, "the %s is %s on one side and %s on the other", name,
                      a_text, b_text);
 }
@@ -133,36 +133,28 @@ static enum status check_form(const struct msg_hello *hello, struct error *error
 }
 
 enum status fleet_hello_check(const struct fleet_rules *rules, const struct msg_hello *hello,
-                              struct error *error)
+                              uint32_t *model_out, struct error *error)
 {
     TRY(check_form(hello, error));
     struct fleet_identity identity;
     fleet_identity_copy(&hello->identity, &identity);
-    uint8_t own[16];
-    store_le64(own, rules->text->digest.low);
-    store_le64(own + 8, rules->text->digest.high);
-    if (memcmp(own, identity.tokenizer_digest, 16) != 0) {
-        char own_text[DIGEST_TEXT_BYTES], other_text[DIGEST_TEXT_BYTES];
-        digest_text(own, own_text);
-        digest_text(identity.tokenizer_digest, other_text);
-        return error_set(error, STATUS_MISMATCH,
-                         "tokenizer_digest is %s at the worker (model %.64s) and %s at the router "
-                         "(model %.64s)",
-                         other_text, identity.model, own_text, rules->text->name);
-    }
-    if (hello->vocab_count < rules->text->vocab_count)
+    uint32_t model;
+    TRY(fleet_model_find(rules, hello->model_name, &identity, &model, error));
+    const struct text_info *text = rules->models[model].text;
+    if (hello->vocab_count < text->vocab_count)
         return error_set(error, STATUS_MISMATCH,
                          "vocab_count is %u at the worker, fewer than the %u of the router's "
                          "tokenizer",
-                         hello->vocab_count, rules->text->vocab_count);
-    if (hello->context_tokens == 0 || hello->context_tokens > rules->text->context_tokens)
+                         hello->vocab_count, text->vocab_count);
+    if (hello->context_tokens == 0 || hello->context_tokens > text->context_tokens)
         return error_set(error, STATUS_MISMATCH,
                          "context_tokens is %u at the worker; the router's model allows 1 to %u",
-                         hello->context_tokens, rules->text->context_tokens);
+                         hello->context_tokens, text->context_tokens);
     if (hello->identity.rank_count > 1)
         return error_set(error, STATUS_UNSUPPORTED,
                          "rank_count is %u at the worker; the router takes workers of one rank",
                          hello->identity.rank_count);
+    *model_out = model;
     return STATUS_OK;
 }
 
@@ -174,10 +166,10 @@ enum status fleet_weights_check(const struct msg_hello *hello, const struct flee
     if (memcmp(identity.weights_digest, here->identity.weights_digest, 16) == 0)
         return STATUS_OK;
     char own_text[DIGEST_TEXT_BYTES], other_text[DIGEST_TEXT_BYTES];
-    digest_text(identity.weights_digest, own_text);
-    digest_text(here->identity.weights_digest, other_text);
+    fleet_digest_text(identity.weights_digest, own_text);
+    fleet_digest_text(here->identity.weights_digest, other_text);
     return error_set(error, STATUS_MISMATCH,
                      "weights_digest is %s at the worker (model %.64s) and %s at node %s (model "
-                     "%.64s): a router serves one model",
+                     "%.64s): one model name stands for one set of weights",
                      own_text, identity.model, other_text, here->node, here->identity.model);
 }

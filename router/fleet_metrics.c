@@ -79,6 +79,7 @@ void fleet_metrics_expose(const struct fleet *fleet, struct buffer *out)
             buffer_clear(&labels);
             metrics_put_label(&labels, "node", worker->node);
             metrics_put_label(&labels, "role", fleet_role_name(worker->role));
+            metrics_put_label(&labels, "model", fleet_model_name(fleet, worker->model));
             if (!family->live_only)
                 metrics_put_label(&labels, "state", fleet_state_name(worker->state));
             metrics_put_sample(out, family->name, labels.data, family->value(worker));

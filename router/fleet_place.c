@@ -33,6 +33,11 @@ void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens)
     slot->worker.full = false;
 }
 
+static bool serves(const struct fleet_worker *worker, uint32_t model)
+{
+    return worker->state == FLEET_UP && worker->model == model;
+}
+
 static uint32_t ms_between(uint64_t then_ns, uint64_t now_ns)
 {
     const uint64_t ms = (now_ns - then_ns) / NS_PER_MS;
@@ -91,14 +96,15 @@ static struct placement_view view_of(const struct slot *slot, const struct fleet
     return view;
 }
 
-/* Those that are up. slots_out, workers_out: [PLACEMENT_WORKERS_MAX]; returns how many. */
-static uint32_t snapshot(const struct fleet *fleet, const struct slot **slots_out,
+/* Those of a model that are up. slots_out, workers_out: [PLACEMENT_WORKERS_MAX]; returns how many.
+ */
+static uint32_t snapshot(const struct fleet *fleet, uint32_t model, const struct slot **slots_out,
                          struct placement_worker *workers_out)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct slot *slot = &fleet->slots[i];
-        if (slot->worker.state != FLEET_UP)
+        if (!serves(&slot->worker, model))
             continue;
         slots_out[count] = slot;
         workers_out[count++] = snapshot_of(&slot->worker, loop_now_ns(fleet->loop));
@@ -124,7 +130,7 @@ struct placement fleet_place(struct fleet *fleet, const struct fleet_request *re
     const struct slot *slots[PLACEMENT_WORKERS_MAX];
     uint32_t pages_held[PREFIX_HOLDERS_MAX];
     match(fleet, &request->pages, pages_held);
-    const uint32_t count = snapshot(fleet, slots, workers);
+    const uint32_t count = snapshot(fleet, request->model, slots, workers);
     for (uint32_t i = 0; i < count; i++)
         views[i] = view_of(slots[i], request, pages_held);
     const struct placement_snapshot shot = {
@@ -147,7 +153,7 @@ struct placement fleet_place(struct fleet *fleet, const struct fleet_request *re
     return placement;
 }
 
-uint32_t fleet_cached_tokens(const struct fleet *fleet, enum worker_role role,
+uint32_t fleet_cached_tokens(const struct fleet *fleet, uint32_t model, enum worker_role role,
                              const struct fleet_pages *pages)
 {
     uint32_t pages_held[PREFIX_HOLDERS_MAX];
@@ -155,7 +161,7 @@ uint32_t fleet_cached_tokens(const struct fleet *fleet, enum worker_role role,
     match(fleet, pages, pages_held);
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct slot *slot = &fleet->slots[i];
-        if (slot->worker.state != FLEET_UP || slot->worker.role != role)
+        if (!serves(&slot->worker, model) || slot->worker.role != role)
             continue;
         const uint32_t held = held_pages(slot, pages, pages_held);
         most = held > most ? held : most;
@@ -189,32 +195,67 @@ void fleet_expect_not(struct fleet *fleet, worker_handle handle, const struct fl
         prefix_index_expect_not(fleet->prefixes, holder, pages->hashes[i]);
 }
 
-double fleet_drain_ms(const struct fleet *fleet, uint64_t prompt_tokens, uint64_t answer_tokens)
+double fleet_drain_ms(const struct fleet *fleet, uint32_t model, uint64_t prompt_tokens,
+                      uint64_t answer_tokens)
 {
     struct placement_worker workers[PLACEMENT_WORKERS_MAX];
     const struct slot *slots[PLACEMENT_WORKERS_MAX];
     const struct placement_snapshot shot = {.workers = workers,
-                                            .count = snapshot(fleet, slots, workers)};
+                                            .count = snapshot(fleet, model, slots, workers)};
     return admission_drain_ms(&shot, prompt_tokens, answer_tokens);
 }
 
-double fleet_prefill_tokens_per_s(const struct fleet *fleet)
+double fleet_prefill_tokens_per_s(const struct fleet *fleet, uint32_t model)
 {
     double speed = 0;
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct fleet_worker *worker = &fleet->slots[i].worker;
-        if (worker->state == FLEET_UP && worker->role == WORKER_PREFILL)
+        if (serves(worker, model) && worker->role == WORKER_PREFILL)
             speed += worker->tokens_per_s;
     }
     return speed;
 }
 
-uint32_t fleet_page_tokens(const struct fleet *fleet)
+uint32_t fleet_page_tokens(const struct fleet *fleet, uint32_t model)
 {
     for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
         const struct fleet_worker *worker = &fleet->slots[i].worker;
-        if (worker->state == FLEET_UP)
+        if (serves(worker, model))
             return worker->identity.layout.page_tokens;
     }
     return 0;
+}
+
+/* As far as its pages reach. */
+static uint32_t longest_sequence(const struct fleet_worker *worker)
+{
+    const uint64_t held = (uint64_t)worker->pages_total * worker->identity.layout.page_tokens;
+    return held > 0 && held < worker->context_tokens ? (uint32_t)held : worker->context_tokens;
+}
+
+uint32_t fleet_context_tokens(const struct fleet *fleet, uint32_t model)
+{
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *worker = &fleet->slots[i].worker;
+        if (serves(worker, model) && worker->role == WORKER_DECODE &&
+            longest_sequence(worker) > longest)
+            longest = longest_sequence(worker);
+    }
+    return longest > 0 ? longest : fleet->rules.models[model].text->context_tokens;
+}
+
+uint32_t fleet_serving(const struct fleet *fleet, uint32_t model, enum worker_role role)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *worker = &fleet->slots[i].worker;
+        count += serves(worker, model) && worker->role == role;
+    }
+    return count;
+}
+
+const char *fleet_model_name(const struct fleet *fleet, uint32_t model)
+{
+    return fleet->rules.models[model].name;
 }

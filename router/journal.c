@@ -55,11 +55,11 @@ static const char *const statement_text[STATEMENT_COUNT] = {
     [PUT_REQUEST] =
         "INSERT INTO requests(id, router, client_id, endpoint, accepted_ms, state, prefill, decode,"
         " prompt_tokens, max_tokens, output_tokens, first_token_us, duration_us, http_status,"
-        " outcome, reason, tenant, trace_id)"
-        " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)"
+        " outcome, reason, tenant, trace_id, model)"
+        " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19)"
         " ON CONFLICT(id) DO UPDATE SET state=?6, prefill=?7, decode=?8, prompt_tokens=?9,"
         " max_tokens=?10, output_tokens=?11, first_token_us=?12, duration_us=?13, http_status=?14,"
-        " outcome=?15, reason=?16",
+        " outcome=?15, reason=?16, model=?19",
     [PUT_REQUEST_STATE] = "INSERT INTO request_states(request, at_ms, state) VALUES(?1,?2,?3)",
     [PUT_WORKER] =
         "INSERT INTO workers(boot_id, node, role, address, version, model, state, reason, first_ms,"
@@ -252,6 +252,7 @@ static int write_request_row(struct journal *journal, const struct journal_reque
     bind_text(row, 16, request->reason);
     bind_text(row, 17, request->tenant);
     bind_text(row, 18, request->trace_id);
+    bind_text(row, 19, request->model);
     const int code = run(journal, PUT_REQUEST);
     sqlite3_clear_bindings(row);
     return code;

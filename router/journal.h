@@ -20,6 +20,7 @@ struct journal_request {
     char client_id[129];
     char tenant[JOURNAL_NAME_BYTES]; /* empty: nobody's */
     char trace_id[33];               /* empty: the client sent none */
+    char model[129];                 /* empty: the body names none, or is not read yet */
     const char *endpoint;            /* static, like all const char * of records */
     const char *state;
     char prefill[JOURNAL_NAME_BYTES], decode[JOURNAL_NAME_BYTES];

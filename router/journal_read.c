@@ -12,7 +12,7 @@ enum { STATES_MAX = 200 }; /* of one request */
 #define REQUEST_COLUMNS                                                                            \
     "SELECT id, client_id, endpoint, accepted_ms, state, prefill, decode, prompt_tokens,"          \
     " max_tokens, output_tokens, first_token_us, duration_us, http_status, outcome, reason, "      \
-    "tenant, trace_id"                                                                             \
+    "tenant, trace_id, model"                                                                      \
     " FROM requests "
 
 /* A row as members of the object that is open. */

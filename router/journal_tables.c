@@ -7,7 +7,7 @@
 /* The bytes of schema.sql, made an array at build time. */
 extern const char journal_schema[];
 
-enum { SCHEMA_VERSION = 3 };
+enum { SCHEMA_VERSION = 4 };
 
 static int execute(sqlite3 *db, const char *sql)
 {
@@ -18,6 +18,7 @@ static int execute(sqlite3 *db, const char *sql)
 static const char *const upgrades[SCHEMA_VERSION] = {
     [1] = "ALTER TABLE requests ADD COLUMN tenant TEXT",
     [2] = "ALTER TABLE requests ADD COLUMN trace_id TEXT",
+    [3] = "ALTER TABLE requests ADD COLUMN model TEXT",
 };
 
 /* A new file has version 0 and gets everything from the schema. */

@@ -8,12 +8,12 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "router/fleet_metrics.h"
+#include "router/model_metrics.h"
 #include "router/router_internal.h"
 #include "router/vllm_metrics.h"
 
-static struct vllm_cache refresh_fleet(struct router *router)
+static void refresh_fleet(struct router *router)
 {
-    struct vllm_cache cache = {0};
     static const enum fleet_state states[] = {FLEET_UP, FLEET_DRAINING, FLEET_LOST};
     struct metrics *metrics = router->metrics;
     double pages[2][3] = {{0}}, prefix_pages[2] = {0};
@@ -30,11 +30,7 @@ static struct vllm_cache refresh_fleet(struct router *router)
         open[role] += worker->handoff.open;
         oldest_s[role] = fmax(oldest_s[role], worker->handoff.oldest_ms / 1e3);
         queue_bytes += (double)worker->handoff.queue_bytes;
-        if (role == 1)
-            cache.page_tokens = worker->identity.layout.page_tokens;
     }
-    cache.pages_total = pages[1][2];
-    cache.pages_free = pages[1][0];
     for (uint32_t role = 0; role < 2; role++) {
         const enum worker_role name = role == 0 ? WORKER_PREFILL : WORKER_DECODE;
         for (uint32_t i = 0; i < ARRAY_COUNT(states); i++)
@@ -49,22 +45,34 @@ static struct vllm_cache refresh_fleet(struct router *router)
         metrics_set(metrics, METRIC_HANDOFF_OLDEST + role, oldest_s[role]);
     }
     metrics_set(metrics, METRIC_HANDOFF_QUEUE, queue_bytes);
-    return cache;
+}
+
+static void set_states(struct metrics *metrics, const uint32_t counts[REQUEST_STATE_COUNT])
+{
+    _Static_assert(METRIC_STATES_LAST - METRIC_STATES + 1 == REQUEST_ENDED,
+                   "each state but the last has its row");
+    for (uint32_t i = 0; i < REQUEST_ENDED; i++)
+        metrics_set(metrics, METRIC_STATES + i, counts[i]);
 }
 
 static void refresh_requests(struct router *router)
 {
-    double counts[REQUEST_STATE_COUNT] = {0};
+    uint32_t all[REQUEST_STATE_COUNT] = {0}, of_model[MODEL_LIST_MAX][REQUEST_STATE_COUNT] = {{0}};
     for (uint32_t i = 0; i < router->slot_count; i++) {
-        if (router->slots[i].session)
-            counts[router->slots[i].session->request.state]++;
+        const struct session *session = router->slots[i].session;
+        if (!session)
+            continue;
+        all[session->request.state]++;
+        if (session->model)
+            of_model[session->model->index][session->request.state]++;
     }
-    _Static_assert(METRIC_STATES_LAST - METRIC_STATES + 1 == REQUEST_ENDED,
-                   "each state but the last has its row");
-    for (uint32_t i = 0; i < REQUEST_ENDED; i++)
-        metrics_set(router->metrics, METRIC_STATES + i, counts[i]);
+    set_states(router->metrics, all);
+    for (uint32_t i = 0; i < router->model_count; i++) {
+        if (router->models[i].metrics)
+            set_states(router->models[i].metrics, of_model[i]);
+    }
     metrics_set(router->metrics, METRIC_INFLIGHT, router->session_count);
-    metrics_set(router->metrics, METRIC_QUEUED, router->queue_count);
+    metrics_set(router->metrics, METRIC_QUEUED, served_models_queued(router));
 }
 
 /* Counters that are kept elsewhere. */
@@ -111,27 +119,51 @@ static void refresh_process(struct router *router)
                 seconds(usage.ru_utime) + seconds(usage.ru_stime));
 }
 
-static struct vllm_cache refresh(struct router *router)
+void metrics_report_refresh(struct router *router)
 {
     refresh_requests(router);
     refresh_journal(router);
     refresh_process(router);
     advance(router->metrics, METRIC_LINKS_UNPROVEN, (double)fleet_links_unproven(router->fleet));
-    return refresh_fleet(router);
+    refresh_fleet(router);
 }
 
-void metrics_report_refresh(struct router *router)
+/* Of a model's decode nodes. */
+static struct vllm_cache cache_of(const struct router *router, uint32_t model)
 {
-    refresh(router);
+    struct vllm_cache cache = {0};
+    const struct fleet_worker *worker;
+    for (uint32_t i = 0; (worker = fleet_at(router->fleet, i)) != NULL; i++) {
+        if (worker->state != FLEET_UP || worker->role != WORKER_DECODE || worker->model != model)
+            continue;
+        cache.page_tokens = worker->identity.layout.page_tokens;
+        cache.pages_total += worker->pages_total;
+        cache.pages_free += worker->pages_free;
+    }
+    return cache;
+}
+
+static void expose_vllm(const struct router *router, struct buffer *out)
+{
+    struct vllm_model models[MODEL_LIST_MAX];
+    for (uint32_t i = 0; i < router->model_count; i++) {
+        const struct served_model *model = &router->models[i];
+        models[i] =
+            (struct vllm_model){.name = model->name,
+                                .metrics = model->metrics ? model->metrics : router->metrics,
+                                .cache = cache_of(router, i)};
+    }
+    vllm_metrics_expose(models, router->model_count, out);
 }
 
 void metrics_report_write(struct router *router, struct buffer *out)
 {
-    const struct vllm_cache cache = refresh(router);
+    metrics_report_refresh(router);
     metrics_expose(router->metrics, out);
     metrics_put_header(out, "baton_build_info", METRIC_GAUGE, "1; the version is a label.");
     metrics_put_sample(out, "baton_build_info", "version=\"" BATON_VERSION "\"", 1);
+    model_metrics_expose(router, out);
     fleet_metrics_expose(router->fleet, out);
     if (!router->options.no_vllm_metrics)
-        vllm_metrics_expose(router->metrics, router->model_name, &cache, out);
+        expose_vllm(router, out);
 }

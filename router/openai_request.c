@@ -103,20 +103,33 @@ static enum status check_unsupported(const struct json *body, struct openai_erro
     return STATUS_OK;
 }
 
-enum status openai_model_check(const struct json *body, const struct openai_rules *rules,
-                               struct openai_error *error)
+enum status openai_model_unknown(const char *name, const struct openai_rules *rules,
+                                 struct openai_error *error)
+{
+    struct buffer served = {0};
+    for (const struct openai_rules *each = rules; each; each = each->next)
+        buffer_printf(&served, "%s\"%s\"", each == rules ? "" : ", ", each->model_name);
+    openai_error_set(error, 404, "model", "model_not_found",
+                     "The model %s does not exist; this server has %s.", name, served.data);
+    buffer_free(&served);
+    return STATUS_INVALID;
+}
+
+enum status openai_model_find(const struct json *body, const struct openai_rules *rules,
+                              const struct openai_rules **rules_out, struct openai_error *error)
 {
     const struct json *model = field_get(body, "model");
-    if (!model)
-        return STATUS_OK;
-    if (json_kind(model) != JSON_STRING)
+    if (model && json_kind(model) != JSON_STRING)
         return field_wrong(model, "model", "a string", error);
-    if (is_text(model, rules->model_name))
-        return STATUS_OK;
-    char text[FIELD_VALUE_BYTES];
-    return openai_error_set(error, 404, "model", "model_not_found",
-                            "The model %s does not exist; this server has \"%s\".",
-                            field_value_text(model, text), rules->model_name);
+    const struct openai_rules *found = rules;
+    while (model && found && !is_text(model, found->model_name))
+        found = found->next;
+    if (!found) {
+        char text[FIELD_VALUE_BYTES];
+        return openai_model_unknown(field_value_text(model, text), rules, error);
+    }
+    *rules_out = found;
+    return STATUS_OK;
 }
 
 static enum status add_stop(const struct json *value, struct openai_request *out,
@@ -344,7 +357,8 @@ static enum status read_body(const struct json *body, const struct openai_rules 
                                 "The request body must be a JSON object, but is %s.",
                                 json_kind_name(json_kind(body)));
     /* Cheap checks first: tokenising is the work. */
-    TRY(openai_model_check(body, rules, error));
+    TRY(openai_model_find(body, rules, &rules, error));
+    out->rules = rules;
     TRY(check_unsupported(body, error));
     TRY(openai_sampling_read(body, rules->text, &out->sampling, error));
     TRY(read_choices(body, out, error));
@@ -382,12 +396,15 @@ enum status openai_request_parse(enum openai_endpoint endpoint, const char *body
                                  struct openai_error *error)
 {
     struct json *root;
+    out->rules = NULL;
     TRY(openai_body_parse(body, bytes, &root, error));
     struct openai_request request = {.endpoint = endpoint, .skip_special = true};
     const enum status status = read_body(root, rules, &request, error);
     json_free(root);
     if (status != STATUS_OK) {
+        const struct openai_rules *found = request.rules;
         openai_request_free(&request);
+        *out = (struct openai_request){.rules = found};
         return status;
     }
     *out = request;

@@ -32,6 +32,7 @@ enum {
 
 struct openai_request {
     enum openai_endpoint endpoint;
+    const struct openai_rules *rules; /* of its model, among those it was parsed with */
     struct token_list prompt;
     uint32_t max_tokens, min_tokens; /* max_tokens fits behind the prompt */
     struct openai_sampling sampling;
@@ -52,25 +53,33 @@ struct openai_request {
     int32_t priority;       /* lower is more urgent, as elsewhere; 0 is usual */
 };
 
+/* Of a model that is served; those of all of them are a list. */
 struct openai_rules {
+    const struct openai_rules *next; /* NULL: the last model */
     const struct text *text;
     const char *model_name;
+    uint32_t model; /* for who made the list, like page_tokens */
     uint32_t context_tokens;
+    uint32_t page_tokens;        /* of its workers' caches; 0: none is there */
     uint32_t default_max_tokens; /* of chat; 0: as much as there is room */
 };
 
 enum { OPENAI_COMPLETIONS_MAX_TOKENS = 16 }; /* default of /v1/completions, as everywhere */
 
-/* On failure *error is what the client gets and *out holds nothing. */
+/* rules: the first model's, which is that of requests that name none. On failure *error is what the
+ * client gets, and *out holds nothing but the model that was asked for, if one was found. */
 enum status openai_request_parse(enum openai_endpoint endpoint, const char *body, size_t bytes,
                                  const struct openai_rules *rules, struct openai_request *out,
                                  struct openai_error *error);
 /* What /tokenize and /detokenize ask of a body as well. */
 enum status openai_body_parse(const char *body, size_t bytes, struct json **root_out,
                               struct openai_error *error);
-/* `model`, where it is set, is the one that is served; else a 404. */
-enum status openai_model_check(const struct json *body, const struct openai_rules *rules,
-                               struct openai_error *error);
+/* The rules of the model that `model` names, of the first one where it is not set; else a 404. */
+enum status openai_model_find(const struct json *body, const struct openai_rules *rules,
+                              const struct openai_rules **rules_out, struct openai_error *error);
+/* That 404. name: as it is to be shown. */
+enum status openai_model_unknown(const char *name, const struct openai_rules *rules,
+                                 struct openai_error *error);
 void openai_request_free(struct openai_request *request);
 
 #endif

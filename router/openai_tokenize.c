@@ -110,7 +110,7 @@ static enum status write_prompt(const struct json *body, const struct openai_rul
 static enum status tokenize(const struct json *body, const struct openai_rules *rules,
                             struct buffer *out, struct openai_error *error)
 {
-    TRY(openai_model_check(body, rules, error));
+    TRY(openai_model_find(body, rules, &rules, error));
     const struct json *content = field_get(body, "content");
     const int forms = (field_get(body, "prompt") != NULL) + (field_get(body, "messages") != NULL) +
                       (content != NULL);
@@ -139,7 +139,7 @@ enum status openai_tokenize(const char *body, size_t bytes, const struct openai_
 static enum status detokenize(const struct json *body, const struct openai_rules *rules,
                               struct buffer *out, struct openai_error *error)
 {
-    TRY(openai_model_check(body, rules, error));
+    TRY(openai_model_find(body, rules, &rules, error));
     if (!field_get(body, "tokens"))
         return openai_error_set(error, 400, "tokens", NULL, "`tokens` is missing.");
     struct token_list ids = {0};

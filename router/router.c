@@ -224,8 +224,11 @@ static void on_worker_heartbeat(void *arg, const struct fleet_worker *worker)
     struct router *router = arg;
     fleet_handoff_measure(&worker->handoff, worker->role, router->metrics);
     fleet_decode_measure(&worker->decode, router->metrics);
+    struct served_model *model = &router->models[worker->model];
+    if (model->metrics)
+        fleet_decode_measure(&worker->decode, model->metrics);
     fleet_prefix_measure(&worker->prefix, worker->role, router->metrics);
-    if (router->queue_count > 0)
+    if (model->queue_count > 0)
         loop_task_schedule(router->pump);
 }
 
@@ -239,14 +242,20 @@ static const struct fleet_events fleet_handlers = {
 /* ---- the queue ---- */
 
 /* The first in the queue asks for a place; the next one follows when it got its pages. */
-void router_pump_queue(struct router *router)
+static void pump(struct served_model *model)
 {
-    while (!router->probe && !TAILQ_EMPTY(&router->queue)) {
-        const uint32_t before = router->queue_count;
-        session_place(TAILQ_FIRST(&router->queue));
-        if (router->queue_count == before)
+    while (!model->probe && !TAILQ_EMPTY(&model->queue)) {
+        const uint32_t before = model->queue_count;
+        session_place(TAILQ_FIRST(&model->queue));
+        if (model->queue_count == before)
             return; /* still no room */
     }
+}
+
+void router_pump_queue(struct router *router)
+{
+    for (uint32_t i = 0; i < router->model_count; i++)
+        pump(&router->models[i]);
 }
 
 static void on_pump(void *arg)
@@ -313,7 +322,7 @@ static void on_drain_over(void *arg)
 
 void router_session_ended(struct router *router)
 {
-    if (router->queue_count > 0)
+    if (served_models_queued(router) > 0)
         loop_task_schedule(router->pump);
     if (router->draining && http_server_open_count(router->http) == 0)
         stop_soon(router);
@@ -345,7 +354,6 @@ static void make_slots(struct router *router)
     CHECK(router->slots != NULL);
     for (uint32_t i = 0; i < router->slot_count; i++)
         router->slots[i].next_free = i + 1;
-    TAILQ_INIT(&router->queue);
 }
 
 static enum status open_journal(struct router *router, struct error *error)
@@ -373,7 +381,7 @@ static enum status open_gate(struct router *router, struct error *error)
 static enum status open_doors(struct router *router, struct error *error)
 {
     const struct router_options *options = &router->options;
-    struct fleet_rules rules = {.text = text_info(router->text),
+    struct fleet_rules rules = {.model_count = router->model_count,
                                 .heartbeat_ms = options->heartbeat_ms,
                                 .silent_ms = options->worker_timeout_ms,
                                 .policy = placement_default_policy,
@@ -382,6 +390,9 @@ static enum status open_doors(struct router *router, struct error *error)
     rules.policy.slow_start_ms = options->slow_start_ms;
     rules.policy.stale_ms = options->speed_stale_ms;
     memcpy(rules.boot_id, router->boot_id, sizeof rules.boot_id);
+    for (uint32_t i = 0; i < router->model_count; i++)
+        rules.models[i] = (struct fleet_model){.name = router->models[i].name,
+                                               .text = text_info(router->models[i].text)};
     TRY(open_gate(router, error));
     if (options->api_keys)
         TRY(api_keys_load(options->api_keys, &router->keys, error));
@@ -399,16 +410,14 @@ static enum status open_doors(struct router *router, struct error *error)
                               &router->http, error);
 }
 
-enum status router_create(struct loop *loop, const struct text *text,
+enum status router_create(struct loop *loop, const struct model_list *models,
                           const struct router_options *options, struct router **out,
                           struct error *error)
 {
     struct router *router = calloc(1, sizeof *router);
     CHECK(router != NULL);
     router->loop = loop;
-    router->text = text;
     router->options = *options;
-    router->model_name = options->model_name;
     router->limits = (struct request_limits){.total_ms = options->request_timeout_ms,
                                              .reserve_ms = options->reserve_timeout_ms,
                                              .report_ms = options->report_wait_ms};
@@ -416,6 +425,7 @@ enum status router_create(struct loop *loop, const struct text *text,
     router->instance = random_os_u64() & 0xffffff;
     random_os_bytes(router->boot_id, sizeof router->boot_id);
     router->metrics = router_metrics_create();
+    served_models_init(router, models);
     router->affinity = session_affinity_create(AFFINITY_SESSIONS);
     router->pump = loop_task_create(loop, on_pump, router);
     make_slots(router);
@@ -445,6 +455,7 @@ void router_destroy(struct router *router)
     loop_task_destroy(router->pump);
     api_keys_destroy(router->keys);
     session_affinity_destroy(router->affinity);
+    served_models_free(router);
     metrics_destroy(router->metrics);
     buffer_free(&router->scratch);
     CHECK(router->session_count == 0);

@@ -10,7 +10,7 @@
 
 #include "base/config.h"
 #include "base/loop.h"
-#include "model/text/text.h"
+#include "router/model_list.h"
 
 struct router;
 
@@ -18,7 +18,6 @@ struct router;
 enum router_log_text { ROUTER_LOG_TEXT_NONE, ROUTER_LOG_TEXT_ERRORS, ROUTER_LOG_TEXT_ALL };
 
 struct router_options {
-    const char *model_name; /* the id clients see */
     const char *http, *control, *state_directory;
     uint32_t requests_max, text_threads, default_max_tokens;
     uint64_t body_bytes, stream_bytes, text_bytes; /* text_bytes: bodies waiting for tokenising */
@@ -40,8 +39,8 @@ struct router_options {
     bool insecure;           /* fine without a secret, wherever workers connect */
 };
 
-/* Listens on both addresses. text and the options' strings outlive the router. */
-enum status router_create(struct loop *loop, const struct text *text,
+/* Listens on both addresses. models and the options' strings outlive the router. */
+enum status router_create(struct loop *loop, const struct model_list *models,
                           const struct router_options *options, struct router **out,
                           struct error *error);
 void router_destroy(struct router *router);

@@ -22,6 +22,21 @@ struct exchange_owner {
     void (*on_gone)(struct exchange_owner *owner); /* the client left; the exchange is no more */
 };
 
+TAILQ_HEAD(session_queue, session);
+
+/* One of the models that clients may name. Nothing of one waits for another. */
+struct served_model {
+    uint32_t index; /* in the router's list, and to the fleet */
+    const char *name;
+    const struct text *text;
+    struct session_queue queue; /* QUEUED requests in their order */
+    uint32_t session_count;     /* requests whose body has named it */
+    uint32_t queue_count;
+    uint64_t queue_tokens, queue_bytes; /* of the prompts in it, of the bodies they came in */
+    struct session *probe;              /* the one request from the queue that is being reserved */
+    struct metrics *metrics; /* the router's rows of it alone; NULL where it is the only model */
+};
+
 /* One of the answers to it. */
 struct session_choice {
     struct answer answer;
@@ -35,6 +50,7 @@ enum { SESSION_AFFINITY_BYTES = 129 };
 struct session {
     struct exchange_owner owner; /* first */
     struct router *router;
+    struct served_model *model; /* NULL until the body is read, and where that names none */
     uint32_t slot;
     struct request request;
     struct http_exchange *exchange; /* NULL once answered or gone */
@@ -50,7 +66,6 @@ struct session {
 
     /* On the text thread between submit and done; the loop thread's otherwise. */
     struct text_job job;
-    struct openai_rules rules;
     struct buffer body;
     struct openai_request parsed;
     struct openai_error parse_error;
@@ -75,6 +90,7 @@ struct session {
     uint64_t timer_ns; /* deadline the timer is set for */
     bool queued;
     TAILQ_ENTRY(session) queue_link;
+    struct openai_rules rules[]; /* [model_count]; the text thread's too, while it has the job */
 };
 
 /* What carrying out an action led to: at most one further event, fed when all are done. */
@@ -93,9 +109,9 @@ struct session_slot {
 
 struct router {
     struct loop *loop;
-    const struct text *text;
+    struct served_model models[MODEL_LIST_MAX];
+    uint32_t model_count;
     struct router_options options;
-    const char *model_name;
     struct request_limits limits;
     uint64_t instance; /* top bits of request ids, drawn at start */
     uint8_t boot_id[16];
@@ -112,17 +128,25 @@ struct router {
 
     struct session_slot *slots;
     uint32_t slot_count, slot_bits, first_free, session_count;
-    TAILQ_HEAD(session_queue, session) queue; /* QUEUED requests in their order */
-    uint32_t queue_count;
-    uint64_t queue_tokens, queue_bytes; /* of the prompts in it, of the bodies they came in */
     struct session_affinity *affinity;
-    struct session *probe; /* the one request from the queue that is being reserved */
     struct loop_task *pump;
 
     struct buffer scratch; /* for what is being written */
     bool draining, stopping;
     struct loop_timer *drain_timer;
 };
+
+/* served_model.c */
+void served_models_init(struct router *router, const struct model_list *list);
+void served_models_free(struct router *router);
+/* The list that a body is read with. rules: [model_count]. */
+void served_models_rules(const struct router *router, struct openai_rules *rules);
+uint32_t served_models_queued(const struct router *router); /* requests, of all models */
+/* Whether a request for it would find workers. */
+bool served_model_ready(const struct router *router, const struct served_model *model);
+/* Counts for the router and for the session's model. */
+void session_add(const struct session *session, enum router_metric metric, double amount);
+void session_observe(const struct session *session, enum router_metric metric, double value);
 
 /* session.c */
 void session_start(struct router *router, enum openai_endpoint endpoint, struct api_key *key,
@@ -207,6 +231,8 @@ typedef void route_handler(struct router *router, struct http_exchange *exchange
                            const struct http_request *request, struct api_key *key);
 /* routes_state.c: small answers about this process. */
 #define ROUTES_MODEL_PATH "/v1/models/" /* the model's id behind it */
+/* All models with what serves them and waits, as a member of the object that is open. */
+void routes_put_models(struct router *router, struct json_writer *writer);
 route_handler routes_get_health, routes_get_live, routes_get_version, routes_get_load,
     routes_get_models, routes_get_model;
 

@@ -15,7 +15,8 @@
 #include "transfer/fault.h"
 
 struct options {
-    const char *model;
+    struct config_texts models;
+    const char *model_name;
     uint32_t notify_fd;
     const char *fault;
     bool enable_fault_injection;
@@ -27,10 +28,11 @@ struct options {
 
 /* clang-format off */
 static const struct config_row rows[] = {
-    {"model", CONFIG_TEXT, AT(model), NULL, "PATH",
-     "GGUF file or Hugging Face folder of the model; only its tokenizer is read", 0, 0},
-    {"model-name", CONFIG_TEXT, ROUTER_AT(model_name), NULL, "NAME",
-     "model id clients see (default: the file's name without .gguf)", 0, 0},
+    {"model", CONFIG_TEXTS, AT(models), NULL, "[NAME=]PATH",
+     "GGUF file or Hugging Face folder of a model and the id clients see; only its tokenizer is "
+     "read", 0, 0},
+    {"model-name", CONFIG_TEXT, AT(model_name), NULL, "NAME",
+     "id of the only model (default: the file's name without .gguf)", 0, 0},
     {"http", CONFIG_TEXT, ROUTER_AT(http), "127.0.0.1:8000", "ADDR:PORT",
      "where clients connect; port 0 picks one", 0, 0},
     {"control", CONFIG_TEXT, ROUTER_AT(control), "127.0.0.1:7700", "ADDR:PORT",
@@ -126,7 +128,8 @@ static const struct config_command command = {
     .program = "baton-router",
     .summary = "Speaks the OpenAI HTTP API and sends requests to prefill and decode nodes.",
     .examples = "  baton-router --model model.gguf\n"
-                "  baton-router --model model.gguf --http 0.0.0.0:8000 --control 10.0.0.1:7700\n",
+                "  baton-router --model model.gguf --http 0.0.0.0:8000 --control 10.0.0.1:7700\n"
+                "  baton-router --model small=small.gguf --model large=/models/large\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
 };
@@ -178,36 +181,17 @@ static void raise_descriptor_limit(void)
         LOG_WARN("the limit on open files stays at its default: %s", strerror(errno));
 }
 
-/* "/models/SmolLM2-135M.gguf" is served as "SmolLM2-135M", a folder "/models/Qwen2.5-0.5B/" as
- * "Qwen2.5-0.5B"; the caller frees. */
-static char *name_of_model(const char *path)
-{
-    static const char ending[] = ".gguf";
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    size_t start = end;
-    while (start > 0 && path[start - 1] != '/')
-        start--;
-    const size_t bytes = end - start;
-    const size_t cut = bytes >= sizeof ending && memcmp(path + end - (sizeof ending - 1), ending,
-                                                        sizeof ending - 1) == 0
-                           ? sizeof ending - 1
-                           : 0;
-    return strndup(path + start, bytes - cut);
-}
-
 static void on_stop_signal(void *arg)
 {
     router_drain(arg);
 }
 
-static int serve(const struct options *options, const struct text *text)
+static int serve(const struct options *options, const struct model_list *models)
 {
     struct error error;
     struct loop *loop = loop_create();
     struct router *router;
-    if (router_create(loop, text, &options->router, &router, &error) != STATUS_OK) {
+    if (router_create(loop, models, &options->router, &router, &error) != STATUS_OK) {
         loop_destroy(loop);
         return fail(options, &error);
     }
@@ -216,7 +200,9 @@ static int serve(const struct options *options, const struct text *text)
     tell_address(options, "HTTP", options->router.http, router_http_port(router));
     tell_address(options, "CONTROL", options->router.control, router_control_port(router));
     notify(options, "READY=1\n");
-    LOG_INFO("model %s, HTTP on port %u, workers on port %u", options->router.model_name,
+    for (uint32_t i = 1; i < models->count; i++)
+        LOG_INFO("model %s", models->items[i].name);
+    LOG_INFO("model %s, HTTP on port %u, workers on port %u", models->items[0].name,
              router_http_port(router), router_control_port(router));
     loop_run(loop);
     /* What is left takes no time, and one signal more must not spoil the exit code. */
@@ -246,22 +232,17 @@ int main(int argc, char **argv)
         options.router.state_directory =
             getenv("STATE_DIRECTORY") ? getenv("STATE_DIRECTORY") : "baton-state";
     struct error error;
-    if (!options.model) {
+    if (options.models.count == 0) {
         error_set(&error, STATUS_INVALID, "--model FILE is missing");
         fail(&options, &error);
         return 2;
     }
     if (fault_arm(options.fault, options.enable_fault_injection, &error) != STATUS_OK)
         return fail(&options, &error);
-    struct text *text;
-    if (text_open(options.model, &text, &error) != STATUS_OK)
+    struct model_list models;
+    if (model_list_open(&options.models, options.model_name, &models, &error) != STATUS_OK)
         return fail(&options, &error);
-    char *name = name_of_model(options.model);
-    CHECK(name != NULL);
-    if (!options.router.model_name)
-        options.router.model_name = name;
-    const int code = serve(&options, text);
-    free(name);
-    text_close(text);
+    const int code = serve(&options, &models);
+    model_list_close(&models);
     return code;
 }

@@ -36,9 +36,12 @@ void routes_reply_error(struct http_exchange *exchange, int status, const char *
     buffer_free(&body);
 }
 
-static void put_worker(struct json_writer *writer, const struct fleet *fleet,
-                       const struct fleet_worker *worker, uint64_t now_ns)
+static void put_worker(struct json_writer *writer, const struct router *router,
+                       const struct fleet_worker *worker)
 {
+    const struct fleet *fleet = router->fleet;
+    const uint64_t now_ns = loop_now_ns(router->loop);
+    const bool stranger = worker->state == FLEET_REFUSED;
     struct error unpaired;
     const char *reason = worker->text[0] ? worker->text : NULL;
     if (!reason && fleet_unpaired(fleet, worker, &unpaired))
@@ -56,6 +59,8 @@ static void put_worker(struct json_writer *writer, const struct fleet *fleet,
     json_put_text(writer, worker->address);
     json_key(writer, "version");
     json_put_text(writer, worker->version);
+    json_key(writer, "model");
+    json_put_text(writer, stranger ? NULL : router->models[worker->model].name);
     json_key(writer, "pairs_as");
     json_put_u64(writer, worker->kind);
     json_key(writer, "state_seconds");
@@ -91,7 +96,7 @@ void routes_put_workers(struct router *router, struct json_writer *writer)
     json_open_array(writer);
     const struct fleet_worker *worker;
     for (uint32_t i = 0; (worker = fleet_at(router->fleet, i)) != NULL; i++)
-        put_worker(writer, router->fleet, worker, loop_now_ns(router->loop));
+        put_worker(writer, router, worker);
     json_close_array(writer);
 }
 

@@ -1,4 +1,5 @@
 /* Small answers about this process: is it alive, could it serve, how busy is it, what model. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -26,31 +27,60 @@ static void put_text(struct json_writer *writer, const char *key, const char *te
     json_put_text(writer, text);
 }
 
-static const char *health_sentence(const struct router *router, uint32_t decode)
+void routes_put_models(struct router *router, struct json_writer *writer)
+{
+    json_key(writer, "models");
+    json_open_array(writer);
+    for (uint32_t i = 0; i < router->model_count; i++) {
+        const struct served_model *model = &router->models[i];
+        json_open_object(writer);
+        put_text(writer, "id", model->name);
+        json_key(writer, "ready");
+        json_put_bool(writer, served_model_ready(router, model));
+        put_count(writer, "prefill", fleet_serving(router->fleet, i, WORKER_PREFILL));
+        put_count(writer, "decode", fleet_serving(router->fleet, i, WORKER_DECODE));
+        put_count(writer, "requests", model->session_count);
+        put_count(writer, "queued", model->queue_count);
+        json_close_object(writer);
+    }
+    json_close_array(writer);
+}
+
+static uint32_t ready_count(const struct router *router)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < router->model_count; i++)
+        count += served_model_ready(router, &router->models[i]);
+    return count;
+}
+
+static const char *health_sentence(const struct router *router, uint32_t ready)
 {
     if (router->draining)
         return "The server is shutting down and finishes the requests it has.";
-    return decode > 0 ? "Requests can be served."
-                      : "No decode node is connected yet; workers connect once their model is "
-                        "loaded.";
+    if (ready == router->model_count)
+        return "Requests can be served.";
+    return ready > 0 ? "Requests can be served, but not for all models."
+                     : "No decode node is connected yet; workers connect once their model is "
+                       "loaded.";
 }
 
-/* /health and /ready: 200 when a request could be served. */
+/* /health and /ready: 200 when a request could be served, be it for one of the models only: one
+ * that is away must not take the others from a balancer. */
 void routes_get_health(struct router *router, struct http_exchange *exchange,
                        const struct http_request *request, struct api_key *key)
 {
-    const uint32_t prefill = fleet_count(router->fleet, WORKER_PREFILL, FLEET_UP);
-    const uint32_t decode = fleet_count(router->fleet, WORKER_DECODE, FLEET_UP);
-    const bool serving = decode > 0 && !router->draining;
+    const uint32_t ready = ready_count(router);
     struct json_writer writer = begin(router);
-    put_text(&writer, "status", serving ? "ok" : router->draining ? "draining" : "waiting");
-    put_text(&writer, "message", health_sentence(router, decode));
-    put_count(&writer, "prefill", prefill);
-    put_count(&writer, "decode", decode);
+    put_text(&writer, "status", ready > 0 ? "ok" : router->draining ? "draining" : "waiting");
+    put_text(&writer, "message", health_sentence(router, ready));
+    put_count(&writer, "prefill", fleet_count(router->fleet, WORKER_PREFILL, FLEET_UP));
+    put_count(&writer, "decode", fleet_count(router->fleet, WORKER_DECODE, FLEET_UP));
     put_count(&writer, "requests", router->session_count);
-    put_count(&writer, "queued", router->queue_count);
+    put_count(&writer, "queued", served_models_queued(router));
+    routes_put_models(router, &writer);
     json_close_object(&writer);
-    routes_reply(exchange, serving ? 200 : 503, "application/json", &router->scratch);
+    routes_reply(exchange, ready > 0 ? 200 : 503, "application/json", &router->scratch);
 }
 
 /* The process answers, whatever else is missing: reason enough not to restart it. */
@@ -74,25 +104,27 @@ void routes_get_load(struct router *router, struct http_exchange *exchange,
 {
     struct json_writer writer = begin(router);
     put_count(&writer, "server_load", router->session_count);
-    put_count(&writer, "queued", router->queue_count);
+    put_count(&writer, "queued", served_models_queued(router));
     put_count(&writer, "limit", router->slot_count);
     json_close_object(&writer);
     routes_reply(exchange, 200, "application/json", &router->scratch);
 }
 
-static void put_model(struct router *router, struct json_writer *writer)
+static void put_model(struct router *router, const struct served_model *model,
+                      struct json_writer *writer)
 {
     json_open_object(writer);
-    put_text(writer, "id", router->model_name);
+    put_text(writer, "id", model->name);
     put_text(writer, "object", "model");
     put_count(writer, "created", router->started_s);
     put_text(writer, "owned_by", "baton");
-    put_text(writer, "root", router->model_name);
+    put_text(writer, "root", model->name);
     put_text(writer, "parent", NULL);
-    put_count(writer, "max_model_len", fleet_context_tokens(router->fleet));
+    put_count(writer, "max_model_len", fleet_context_tokens(router->fleet, model->index));
     json_close_object(writer);
 }
 
+/* Those that a request would find workers for: clients take the first one they see. */
 void routes_get_models(struct router *router, struct http_exchange *exchange,
                        const struct http_request *request, struct api_key *key)
 {
@@ -100,10 +132,24 @@ void routes_get_models(struct router *router, struct http_exchange *exchange,
     put_text(&writer, "object", "list");
     json_key(&writer, "data");
     json_open_array(&writer);
-    put_model(router, &writer);
+    for (uint32_t i = 0; i < router->model_count; i++) {
+        if (served_model_ready(router, &router->models[i]))
+            put_model(router, &router->models[i], &writer);
+    }
     json_close_array(&writer);
     json_close_object(&writer);
     routes_reply(exchange, 200, "application/json", &router->scratch);
+}
+
+static void reply_unknown(struct router *router, struct http_exchange *exchange, const char *id)
+{
+    struct openai_rules rules[MODEL_LIST_MAX];
+    struct openai_error error;
+    char name[OPENAI_MESSAGE_BYTES];
+    snprintf(name, sizeof name, "\"%.64s\"", id);
+    served_models_rules(router, rules);
+    openai_model_unknown(name, rules, &error);
+    http_reply_error(exchange, &error);
 }
 
 /* The model's id may hold slashes: it is all that follows. */
@@ -111,17 +157,16 @@ void routes_get_model(struct router *router, struct http_exchange *exchange,
                       const struct http_request *request, struct api_key *key)
 {
     const char *id = request->path + sizeof ROUTES_MODEL_PATH - 1;
-    if (strcmp(id, router->model_name) != 0) {
-        struct openai_error error;
-        openai_error_set(&error, 404, "model", "model_not_found",
-                         "The model \"%.64s\" does not exist; this server has \"%s\".", id,
-                         router->model_name);
-        http_reply_error(exchange, &error);
+    uint32_t at = 0;
+    while (at < router->model_count && strcmp(id, router->models[at].name) != 0)
+        at++;
+    if (at == router->model_count) {
+        reply_unknown(router, exchange, id);
         return;
     }
     buffer_clear(&router->scratch);
     struct json_writer writer;
     json_writer_init(&writer, &router->scratch);
-    put_model(router, &writer);
+    put_model(router, &router->models[at], &writer);
     routes_reply(exchange, 200, "application/json", &router->scratch);
 }

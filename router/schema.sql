@@ -41,7 +41,8 @@ CREATE TABLE IF NOT EXISTS requests (
   outcome        TEXT,
   reason         TEXT,
   tenant         TEXT,
-  trace_id       TEXT
+  trace_id       TEXT,
+  model          TEXT
 );
 
 CREATE TABLE IF NOT EXISTS request_states (

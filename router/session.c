@@ -116,7 +116,6 @@ static void measure_finish(struct session *session)
 static void perform(struct session *session, const struct request_action *action,
                     const struct msg_reserved *reserved, struct session_next *next)
 {
-    struct router *router = session->router;
     const struct request *request = &session->request;
     bool slow = false;
     switch (action->kind) {
@@ -148,7 +147,7 @@ static void perform(struct session *session, const struct request_action *action
         else if (slow)
             session_next_event(next, EVENT_SLOW_READER);
         if (slow)
-            metrics_add(router->metrics, METRIC_SLOW_READERS, 1);
+            session_add(session, METRIC_SLOW_READERS, 1);
         break;
     case ACTION_CHOICE_END:
         session_end_choice(session, action->choice);
@@ -181,6 +180,8 @@ static void session_free(struct session *session)
     slot->next_free = router->first_free;
     router->first_free = session->slot;
     router->session_count--;
+    if (session->model)
+        session->model->session_count--;
     loop_timer_destroy(session->timer);
     request_free(&session->request);
     for (uint32_t i = 0; i < session->choice_count; i++)
@@ -220,10 +221,10 @@ static void on_timer(void *arg)
 /* Leaving RESERVING, the request from the queue has shown whether there is room. */
 static void settle_probe(struct session *session)
 {
-    struct router *router = session->router;
-    if (router->probe == session && session->request.state != REQUEST_RESERVING) {
-        router->probe = NULL;
-        loop_task_schedule(router->pump);
+    struct served_model *model = session->model;
+    if (model && model->probe == session && session->request.state != REQUEST_RESERVING) {
+        model->probe = NULL;
+        loop_task_schedule(session->router->pump);
     }
 }
 
@@ -240,7 +241,7 @@ static void after_state_change(struct session *session, enum request_state from,
         loop_task_schedule(session->router->pump); /* another node may have room */
     }
     if (to == REQUEST_PREFILLING)
-        metrics_add(session->router->metrics, METRIC_PROMPT_TOKENS, session->request.prompt_tokens);
+        session_add(session, METRIC_PROMPT_TOKENS, session->request.prompt_tokens);
     if (to == REQUEST_ENDED) {
         session_dequeue(session);
         session_measure_end(session);
@@ -320,11 +321,11 @@ static void run_job(struct text_job *job)
         (struct session *)(void *)((char *)job - offsetof(struct session, job));
     session->job_status =
         openai_request_parse(session->endpoint, session->body.data, session->body.size,
-                             &session->rules, &session->parsed, &session->parse_error);
+                             session->rules, &session->parsed, &session->parse_error);
     if (!session_keeps_text(session))
         buffer_free(&session->body);
     if (session->job_status == STATUS_OK)
-        session_hash_pages(session, session->pages.page_tokens);
+        session_hash_pages(session, session->parsed.rules->page_tokens);
 }
 
 static void make_choices(struct session *session)
@@ -335,7 +336,22 @@ static void make_choices(struct session *session)
     session->choice_count = session->request.choice_count = count;
     session->head.request = &session->parsed;
     for (uint32_t i = 0; i < count; i++)
-        answer_init(&session->choices[i].answer, session->router->text, &session->parsed);
+        answer_init(&session->choices[i].answer, session->model->text, &session->parsed);
+}
+
+/* Which model the body names, also when something else in it is wrong. */
+static void take_model(struct session *session)
+{
+    const struct openai_rules *rules = session->parsed.rules;
+    if (!rules)
+        return;
+    session->model = &session->router->models[rules->model];
+    session->model->session_count++;
+    session->head.model = session->model->name;
+    session->head.text = session->model->text;
+    if (session->affinity[0])
+        session->affinity_key =
+            hash64(session->affinity, strlen(session->affinity), session->model->index);
 }
 
 static void job_done(struct text_job *job)
@@ -345,6 +361,7 @@ static void job_done(struct text_job *job)
     session->job_out = false;
     session->parse_status = session->job_status;
     session_cut_body(session);
+    take_model(session);
     if (session->request.state == REQUEST_ENDED) {
         session_free(session); /* the client left meanwhile */
         return;
@@ -382,8 +399,6 @@ static void take_affinity(struct session *session, const struct http_exchange *e
     const char *affinity = http_exchange_header(exchange, "X-Session-Affinity");
     if (affinity && strlen(affinity) < sizeof session->affinity)
         snprintf(session->affinity, sizeof session->affinity, "%s", affinity);
-    if (session->affinity[0])
-        session->affinity_key = hash64(session->affinity, strlen(session->affinity), 0);
 }
 
 /* A time in whole milliseconds that the client gives its request. */
@@ -429,7 +444,8 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
         refuse(exchange, "overloaded", "The server has as many requests as it takes.");
         return;
     }
-    struct session *session = calloc(1, sizeof *session);
+    struct session *session =
+        calloc(1, sizeof *session + router->model_count * sizeof session->rules[0]);
     CHECK(session != NULL);
     *session = (struct session){.owner.on_gone = on_client_gone,
                                 .router = router,
@@ -440,13 +456,7 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
     session->body_bytes = http->body_bytes;
     session->job = (struct text_job){
         .run = run_job, .done = job_done, .bytes = session->body.size + sizeof *session};
-    session->rules = (struct openai_rules){
-        .text = router->text,
-        .model_name = router->model_name,
-        .context_tokens = fleet_context_tokens(router->fleet),
-        .default_max_tokens = router->options.default_max_tokens,
-    };
-    session->pages.page_tokens = fleet_page_tokens(router->fleet);
+    served_models_rules(router, session->rules);
     snprintf(session->client_id, sizeof session->client_id, "%s", http->request_id);
     take_affinity(session, exchange);
     trace_context_read(http_exchange_header(exchange, "traceparent"), &session->trace);
@@ -473,7 +483,7 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
     if (session->deadline_ms > 0)
         request_limit(&session->request, session->deadline_ms);
     openai_head_init(&session->head, endpoint, id, (int64_t)(clock_wall_ms() / 1000),
-                     router->model_name, router->text);
+                     router->models[0].name, router->models[0].text);
     session->timer = loop_timer_create(router->loop, on_timer, session);
     http_exchange_set_context(exchange, &session->owner);
     session_put_journal(session);

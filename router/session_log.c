@@ -37,7 +37,7 @@ void session_keep_answer(struct session *session, const struct buffer *text)
 /* The ids of a session as fields of a line. */
 struct subject {
     char request[17];
-    struct log_field fields[4];
+    struct log_field fields[5];
 };
 
 static void subject_init(struct subject *subject, const struct session *session)
@@ -50,6 +50,7 @@ static void subject_init(struct subject *subject, const struct session *session)
         (struct log_field){"tenant", session->key ? api_key_tenant(session->key) : NULL};
     subject->fields[3] =
         (struct log_field){"trace_id", session->trace.id[0] ? session->trace.id : NULL};
+    subject->fields[4] = (struct log_field){"model", session->model ? session->model->name : NULL};
 }
 
 #define LOG_SUBJECT(level, subject, ...)                                                           \

@@ -28,6 +28,7 @@ void session_put_journal(struct session *session)
     if (session->key)
         snprintf(record.tenant, sizeof record.tenant, "%s", api_key_tenant(session->key));
     snprintf(record.trace_id, sizeof record.trace_id, "%s", session->trace.id);
+    snprintf(record.model, sizeof record.model, "%s", session->model ? session->model->name : "");
     copy_node(session, request->prefill, record.prefill);
     copy_node(session, request->decode, record.decode);
     if (request->times.first_ns > 0)
@@ -41,25 +42,24 @@ void session_put_journal(struct session *session)
     journal_put_request(session->router->journal, &record);
 }
 
-static void observe_span(struct metrics *metrics, enum router_metric metric, uint64_t from_ns,
+static void observe_span(const struct session *session, enum router_metric metric, uint64_t from_ns,
                          uint64_t to_ns)
 {
-    metrics_observe(metrics, metric, to_ns > from_ns ? (double)(to_ns - from_ns) / NS_PER_S : 0);
+    session_observe(session, metric, to_ns > from_ns ? (double)(to_ns - from_ns) / NS_PER_S : 0);
 }
 
 /* The stages add up to the whole. A prompt that ends at prefill reserves nothing. */
 static void measure_first_token(struct session *session, uint64_t now_ns)
 {
-    struct metrics *metrics = session->router->metrics;
     const struct request *request = &session->request;
     const struct request_times *times = &request->times;
     const uint64_t reserved_ns = times->reserved_ns > 0 ? times->reserved_ns : times->placed_ns;
-    observe_span(metrics, METRIC_TTFT, times->accepted_ns, now_ns);
-    observe_span(metrics, METRIC_TTFT_TOKENISE, times->accepted_ns, times->encoded_ns);
-    observe_span(metrics, METRIC_TTFT_QUEUE, times->encoded_ns, times->placed_ns);
-    observe_span(metrics, METRIC_TTFT_RESERVE, times->placed_ns, reserved_ns);
-    observe_span(metrics, METRIC_TTFT_PREFILL, reserved_ns, now_ns);
-    metrics_add(metrics, METRIC_PROMPT_TOKENS_CACHED,
+    observe_span(session, METRIC_TTFT, times->accepted_ns, now_ns);
+    observe_span(session, METRIC_TTFT_TOKENISE, times->accepted_ns, times->encoded_ns);
+    observe_span(session, METRIC_TTFT_QUEUE, times->encoded_ns, times->placed_ns);
+    observe_span(session, METRIC_TTFT_RESERVE, times->placed_ns, reserved_ns);
+    observe_span(session, METRIC_TTFT_PREFILL, reserved_ns, now_ns);
+    session_add(session, METRIC_PROMPT_TOKENS_CACHED,
                 request->cached_tokens < request->prompt_tokens ? request->cached_tokens
                                                                 : request->prompt_tokens);
 }
@@ -67,14 +67,14 @@ static void measure_first_token(struct session *session, uint64_t now_ns)
 void session_measure_token(struct session *session, struct session_choice *choice,
                            bool first_of_step)
 {
-    metrics_add(session->router->metrics, METRIC_OUTPUT_TOKENS, 1);
+    session_add(session, METRIC_OUTPUT_TOKENS, 1);
     if (!first_of_step)
         return; /* tokens that came together have no gap */
     const uint64_t now_ns = loop_now_ns(session->router->loop);
     if (!session->token_seen)
         measure_first_token(session, now_ns);
     else if (choice->last_token_ns != 0)
-        observe_span(session->router->metrics, METRIC_ITL, choice->last_token_ns, now_ns);
+        observe_span(session, METRIC_ITL, choice->last_token_ns, now_ns);
     session->token_seen = true;
     choice->last_token_ns = now_ns;
 }
@@ -83,47 +83,45 @@ void session_measure_outcome(struct session *session, enum router_metric metric,
                              const char *outcome)
 {
     session->outcome = outcome;
-    metrics_add(session->router->metrics, metric, 1);
+    session_add(session, metric, 1);
 }
 
 /* Of a request whose body was sound. */
 static void measure_sizes(struct session *session, uint32_t tokens)
 {
-    struct metrics *metrics = session->router->metrics;
     const struct request *request = &session->request;
-    metrics_observe(metrics, METRIC_PROMPT_LENGTH, request->prompt_tokens);
-    metrics_observe(metrics, METRIC_OUTPUT_LENGTH, tokens);
-    metrics_observe(metrics, METRIC_MAX_TOKENS, request->max_tokens);
-    metrics_observe(metrics, METRIC_CHOICES, session->choice_count);
+    session_observe(session, METRIC_PROMPT_LENGTH, request->prompt_tokens);
+    session_observe(session, METRIC_OUTPUT_LENGTH, tokens);
+    session_observe(session, METRIC_MAX_TOKENS, request->max_tokens);
+    session_observe(session, METRIC_CHOICES, session->choice_count);
 }
 
 void session_measure_end(struct session *session)
 {
-    struct metrics *metrics = session->router->metrics;
     const struct request_times *times = &session->request.times;
     const int status = session->http_status;
-    metrics_add(metrics,
+    session_add(session,
                 status == 0    ? METRIC_REQUESTS_CANCELLED
                 : status < 400 ? METRIC_REQUESTS_OK
                 : status < 500 ? METRIC_REQUESTS_BAD
                                : METRIC_REQUESTS_FAULT,
                 1);
-    observe_span(metrics, METRIC_REQUEST_TIME, times->accepted_ns, times->ended_ns);
-    metrics_add(metrics, METRIC_PREFILL_RETRIES, session->request.barred_count);
-    metrics_add(metrics, METRIC_TOKENS_OVERTAKEN, session->request.overtaken);
-    metrics_add(metrics, METRIC_TOKENS_DUPLICATE, session->request.duplicates);
+    observe_span(session, METRIC_REQUEST_TIME, times->accepted_ns, times->ended_ns);
+    session_add(session, METRIC_PREFILL_RETRIES, session->request.barred_count);
+    session_add(session, METRIC_TOKENS_OVERTAKEN, session->request.overtaken);
+    session_add(session, METRIC_TOKENS_DUPLICATE, session->request.duplicates);
     if (times->reserved_ns > 0)
-        observe_span(metrics, METRIC_QUEUE_TIME, times->accepted_ns, times->reserved_ns);
+        observe_span(session, METRIC_QUEUE_TIME, times->accepted_ns, times->reserved_ns);
     const uint32_t tokens = session_token_count(session);
     if (session->choice_count > 0)
         measure_sizes(session, tokens);
     if (times->last_ns == 0)
         return;
     const uint64_t served_ns = times->reserved_ns > 0 ? times->reserved_ns : times->placed_ns;
-    observe_span(metrics, METRIC_SERVED_TIME, served_ns, times->last_ns);
-    observe_span(metrics, METRIC_ANSWER_TIME, times->first_ns, times->last_ns);
+    observe_span(session, METRIC_SERVED_TIME, served_ns, times->last_ns);
+    observe_span(session, METRIC_ANSWER_TIME, times->first_ns, times->last_ns);
     /* The end of several answers says nothing of the pace of one. */
     if (session->choice_count == 1 && tokens > 1 && times->last_ns > times->first_ns)
-        metrics_observe(metrics, METRIC_TPOT,
+        session_observe(session, METRIC_TPOT,
                         (double)(times->last_ns - times->first_ns) / NS_PER_S / (tokens - 1));
 }

@@ -1,5 +1,6 @@
 /* A session's way to its workers: the queue, the choice, what is booked and given back. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -47,35 +48,36 @@ static double turn_ms(const struct session *session)
 
 void session_enqueue(struct session *session)
 {
-    struct router *router = session->router;
+    struct served_model *model = session->model;
     struct session *before = NULL;
-    TAILQ_FOREACH_REVERSE(before, &router->queue, session_queue, queue_link)
+    TAILQ_FOREACH_REVERSE(before, &model->queue, session_queue, queue_link)
     {
         if (turn_ms(session) >= turn_ms(before))
             break;
     }
     if (before)
-        TAILQ_INSERT_AFTER(&router->queue, before, session, queue_link);
+        TAILQ_INSERT_AFTER(&model->queue, before, session, queue_link);
     else
-        TAILQ_INSERT_HEAD(&router->queue, session, queue_link);
+        TAILQ_INSERT_HEAD(&model->queue, session, queue_link);
     session->queued = true;
-    router->queue_count++;
-    router->queue_tokens += session->request.prompt_tokens;
-    router->queue_bytes += session->body_bytes;
+    model->queue_count++;
+    model->queue_tokens += session->request.prompt_tokens;
+    model->queue_bytes += session->body_bytes;
 }
 
 void session_dequeue(struct session *session)
 {
     if (!session->queued)
         return;
-    TAILQ_REMOVE(&session->router->queue, session, queue_link);
+    struct served_model *model = session->model;
+    TAILQ_REMOVE(&model->queue, session, queue_link);
     session->queued = false;
-    session->router->queue_count--;
-    session->router->queue_tokens -= session->request.prompt_tokens;
-    session->router->queue_bytes -= session->body_bytes;
+    model->queue_count--;
+    model->queue_tokens -= session->request.prompt_tokens;
+    model->queue_bytes -= session->body_bytes;
 }
 
-static void count_placement(struct router *router, enum placement_reason reason)
+static void count_placement(const struct session *session, enum placement_reason reason)
 {
     static const enum router_metric rows[PLACEMENT_REASON_COUNT] = {
         [PLACEMENT_PAIR] = METRIC_PLACED_PAIR,
@@ -87,7 +89,7 @@ static void count_placement(struct router *router, enum placement_reason reason)
         [PLACEMENT_FULL] = METRIC_PLACED_FULL,
         [PLACEMENT_TOO_LONG] = METRIC_PLACED_TOO_LONG,
     };
-    metrics_add(router->metrics, rows[reason], 1);
+    session_add(session, rows[reason], 1);
 }
 
 /* Placement knows of one answer; each of the others is as many tokens again for a decode node. */
@@ -131,7 +133,7 @@ static void book(struct session *session, const struct fleet_choice *choice,
     session->decode_pages = choice->decode_pages;
     fleet_expect(fleet, choice->prefill, &session->pages, choice->prefill_pages);
     fleet_expect(fleet, choice->decode, &session->pages, choice->decode_pages);
-    metrics_add(session->router->metrics, METRIC_PLACED_CACHED_TOKENS, placement->cached_tokens);
+    session_add(session, METRIC_PLACED_CACHED_TOKENS, placement->cached_tokens);
     session_affinity_note(session->router->affinity, session->affinity_key,
                           (struct affinity_pair){choice->prefill, choice->decode});
 }
@@ -165,7 +167,7 @@ static void refuse(struct session *session, const struct admission *admission,
     };
     char text[ERROR_TEXT_BYTES];
     admission_explain(admission, targets, text, sizeof text);
-    metrics_add(session->router->metrics, rows[admission->verdict], 1);
+    session_add(session, rows[admission->verdict], 1);
     session_next_failure(next, 0, 503, admission_code(admission->verdict), text);
     next->failure.retry_s = admission->retry_s;
 }
@@ -190,7 +192,8 @@ static bool is_in_time(struct session *session, struct session_next *next)
 static uint32_t uncached_tokens(const struct session *session, enum worker_role role)
 {
     const uint32_t prompt = session->request.prompt_tokens;
-    const uint32_t cached = fleet_cached_tokens(session->router->fleet, role, &session->pages);
+    const uint32_t cached =
+        fleet_cached_tokens(session->router->fleet, session->model->index, role, &session->pages);
     return cached < prompt ? prompt - cached : 1;
 }
 
@@ -208,20 +211,21 @@ static struct admission admit_to_queue(const struct session *session,
                                        const struct admission_targets *targets)
 {
     const struct router *router = session->router;
+    const struct served_model *model = session->model;
     const struct router_options *options = &router->options;
     const struct admission_queue limits = {options->queue_requests, options->queue_tokens,
                                            options->queue_bytes};
-    const struct admission_queue now = {router->queue_count, router->queue_tokens,
-                                        router->queue_bytes};
+    const struct admission_queue now = {model->queue_count, model->queue_tokens,
+                                        model->queue_bytes};
     const uint32_t tokens = session->request.prompt_tokens;
     struct admission admission =
         admission_queue(&limits, &now, tokens, session->body_bytes,
-                        fleet_drain_ms(router->fleet, router->queue_tokens, 0));
-    const double tokens_per_ms = fleet_prefill_tokens_per_s(router->fleet) / 1e3;
+                        fleet_drain_ms(router->fleet, model->index, model->queue_tokens, 0));
+    const double tokens_per_ms = fleet_prefill_tokens_per_s(router->fleet, model->index) / 1e3;
     if (admission.verdict != ADMISSION_OK || tokens_per_ms <= 0 || is_short(session))
         return admission;
     const uint32_t uncached = uncached_tokens(session, WORKER_PREFILL);
-    const double wait_ms = (double)router->queue_tokens / tokens_per_ms;
+    const double wait_ms = (double)model->queue_tokens / tokens_per_ms;
     const struct placement soonest = {.wait_ms = wait_ms,
                                       .tokens_per_ms = tokens_per_ms,
                                       .cached_tokens = tokens - uncached,
@@ -255,14 +259,26 @@ static void fail_barred(const struct session *session, struct session_next *next
                              "Prefill nodes have failed this request, and no other one is there.");
 }
 
+static void fail_unserved(const struct session *session, struct session_next *next)
+{
+    char text[ERROR_TEXT_BYTES] = "No decode node is connected; try again later.";
+    if (session->router->model_count > 1)
+        snprintf(text, sizeof text,
+                 "No decode node of the model \"%.*s\" is connected; try again later.",
+                 MODEL_LIST_NAME_MAX, session->model->name);
+    session_next_failure(next, 0, 503, "no_workers", text);
+}
+
 void session_choose(struct session *session, struct session_next *next)
 {
     struct router *router = session->router;
+    struct served_model *model = session->model;
     const bool from_queue = session->queued;
+    const uint32_t page_tokens = fleet_page_tokens(router->fleet, model->index);
     /* No worker was there when the text was read, or of another kind. */
-    if (session->pages.page_tokens != fleet_page_tokens(router->fleet))
-        session_hash_pages(session, fleet_page_tokens(router->fleet));
-    if (!from_queue && (!TAILQ_EMPTY(&router->queue) || router->probe)) {
+    if (session->pages.page_tokens != page_tokens)
+        session_hash_pages(session, page_tokens);
+    if (!from_queue && (!TAILQ_EMPTY(&model->queue) || model->probe)) {
         wait_for_place(session, next);
         return;
     }
@@ -270,6 +286,7 @@ void session_choose(struct session *session, struct session_next *next)
     const struct affinity_pair served =
         session_affinity_find(router->affinity, session->affinity_key);
     const struct fleet_request wanted = {
+        .model = model->index,
         .prompt_tokens = request->prompt_tokens,
         .max_tokens = request->max_tokens,
         .local_tokens = router->options.local_prefill_tokens,
@@ -281,7 +298,7 @@ void session_choose(struct session *session, struct session_next *next)
     struct fleet_choice choice;
     next->placement = fleet_place(router->fleet, &wanted, &choice);
     const enum placement_reason reason = next->placement.reason;
-    count_placement(router, reason);
+    count_placement(session, reason);
     if (reason == PLACEMENT_FULL) {
         if (from_queue)
             session_next_event(next, EVENT_WAIT);
@@ -291,8 +308,7 @@ void session_choose(struct session *session, struct session_next *next)
     }
     session_dequeue(session);
     if (reason == PLACEMENT_NO_DECODE) {
-        session_next_failure(next, 0, 503, "no_workers",
-                             "No decode node is connected; try again later.");
+        fail_unserved(session, next);
     } else if (reason == PLACEMENT_TOO_LONG) {
         session_next_failure(next, 0, 400, "context_length_exceeded",
                              "The prompt is too long with its answer: no decode node that is "
@@ -301,7 +317,7 @@ void session_choose(struct session *session, struct session_next *next)
         fail_barred(session, next);
     } else if (is_in_time(session, next)) {
         if (from_queue)
-            router->probe = session;
+            model->probe = session;
         if (choice.decode != 0)
             next->placement.decode_charge += charge_of_others(session);
         book(session, &choice, &next->placement);

@@ -88,7 +88,7 @@ void routes_get_status(struct router *router, struct http_exchange *exchange,
     json_writer_init(&writer, out);
     json_open_object(&writer);
     json_key(&writer, "model");
-    json_put_text(&writer, router->model_name);
+    json_put_text(&writer, router->models[0].name);
     json_key(&writer, "version");
     json_put_text(&writer, BATON_VERSION);
     json_key(&writer, "started_s");
@@ -111,6 +111,7 @@ void routes_get_status(struct router *router, struct http_exchange *exchange,
         put_span(&writer, router->metrics, spans[i].metric);
     }
     json_close_object(&writer);
+    routes_put_models(router, &writer);
     routes_put_workers(router, &writer);
     json_close_object(&writer);
     routes_reply(exchange, 200, "application/json", out);

@@ -15,11 +15,11 @@ struct text_call {
     struct http_exchange *exchange; /* NULL once the client is gone */
     /* The text thread's between submit and done. */
     struct text_job job;
-    struct openai_rules rules;
     text_call_work *work;
     struct buffer body, answer;
     struct openai_error error;
     enum status status;
+    struct openai_rules rules[]; /* [model_count] */
 };
 
 static struct text_call *of_job(struct text_job *job)
@@ -31,7 +31,7 @@ static void run(struct text_job *job)
 {
     struct text_call *call = of_job(job);
     call->status =
-        call->work(call->body.data, call->body.size, &call->rules, &call->answer, &call->error);
+        call->work(call->body.data, call->body.size, call->rules, &call->answer, &call->error);
 }
 
 static void call_free(struct text_call *call)
@@ -63,15 +63,11 @@ static void on_client_gone(struct exchange_owner *owner)
 static void start(struct router *router, struct http_exchange *exchange,
                   const struct http_request *request, text_call_work *work)
 {
-    struct text_call *call = calloc(1, sizeof *call);
+    struct text_call *call = calloc(1, sizeof *call + router->model_count * sizeof call->rules[0]);
     CHECK(call != NULL);
-    *call = (struct text_call){.owner.on_gone = on_client_gone,
-                               .router = router,
-                               .exchange = exchange,
-                               .work = work,
-                               .rules = {.text = router->text,
-                                         .model_name = router->model_name,
-                                         .context_tokens = fleet_context_tokens(router->fleet)}};
+    *call = (struct text_call){
+        .owner.on_gone = on_client_gone, .router = router, .exchange = exchange, .work = work};
+    served_models_rules(router, call->rules);
     buffer_add(&call->body, request->body, request->body_bytes);
     call->job =
         (struct text_job){.run = run, .done = done, .bytes = call->body.size + sizeof *call};

@@ -101,44 +101,68 @@ static double sum_of(const struct metrics *metrics, const struct alias *alias)
     return sum;
 }
 
-static void put_cache(const struct vllm_cache *cache, struct buffer *labels, struct buffer *out)
+static void put_labels(struct buffer *labels, const struct vllm_model *model, const char *finish)
 {
-    const char *usage = "vllm:kv_cache_usage_perc", *info = "vllm:cache_config_info";
-    metrics_put_header(out, usage, METRIC_GAUGE,
-                       "Share of the decode nodes' KV pages that are in use, 0 to 1.");
-    metrics_put_sample(out, usage, labels->data,
-                       cache->pages_total > 0 ? 1 - cache->pages_free / cache->pages_total : 0);
-    metrics_put_header(out, info, METRIC_GAUGE, "Size and number of the decode nodes' KV pages.");
-    if (cache->page_tokens == 0)
-        return;
-    char text[32];
-    snprintf(text, sizeof text, "%u", cache->page_tokens);
-    metrics_put_label(labels, "block_size", text);
-    snprintf(text, sizeof text, "%.0f", cache->pages_total);
-    metrics_put_label(labels, "num_gpu_blocks", text);
-    metrics_put_sample(out, info, labels->data, 1);
+    buffer_clear(labels);
+    metrics_put_label(labels, "model_name", model->name);
+    metrics_put_label(labels, "engine", "0");
+    if (finish)
+        metrics_put_label(labels, "finished_reason", finish);
 }
 
-void vllm_metrics_expose(const struct metrics *metrics, const char *model_name,
-                         const struct vllm_cache *cache, struct buffer *out)
+static void put_alias(const struct alias *alias, const struct vllm_model *model,
+                      struct buffer *labels, struct buffer *out)
+{
+    put_labels(labels, model, alias->finish);
+    if (alias->kind == METRIC_HISTOGRAM)
+        metrics_put_histogram(out, model->metrics, alias->sources[0], alias->name, labels->data);
+    else
+        metrics_put_sample(out, alias->name, labels->data, sum_of(model->metrics, alias));
+}
+
+static void put_usage(const struct vllm_model *models, uint32_t count, struct buffer *labels,
+                      struct buffer *out)
+{
+    const char *name = "vllm:kv_cache_usage_perc";
+    metrics_put_header(out, name, METRIC_GAUGE,
+                       "Share of the decode nodes' KV pages that are in use, 0 to 1.");
+    for (uint32_t i = 0; i < count; i++) {
+        const struct vllm_cache *cache = &models[i].cache;
+        put_labels(labels, &models[i], NULL);
+        metrics_put_sample(out, name, labels->data,
+                           cache->pages_total > 0 ? 1 - cache->pages_free / cache->pages_total : 0);
+    }
+}
+
+static void put_config(const struct vllm_model *models, uint32_t count, struct buffer *labels,
+                       struct buffer *out)
+{
+    const char *name = "vllm:cache_config_info";
+    metrics_put_header(out, name, METRIC_GAUGE, "Size and number of the decode nodes' KV pages.");
+    for (uint32_t i = 0; i < count; i++) {
+        char text[32];
+        if (models[i].cache.page_tokens == 0)
+            continue;
+        put_labels(labels, &models[i], NULL);
+        snprintf(text, sizeof text, "%u", models[i].cache.page_tokens);
+        metrics_put_label(labels, "block_size", text);
+        snprintf(text, sizeof text, "%.0f", models[i].cache.pages_total);
+        metrics_put_label(labels, "num_gpu_blocks", text);
+        metrics_put_sample(out, name, labels->data, 1);
+    }
+}
+
+void vllm_metrics_expose(const struct vllm_model *models, uint32_t count, struct buffer *out)
 {
     struct buffer labels = {0};
-    metrics_put_label(&labels, "model_name", model_name);
-    metrics_put_label(&labels, "engine", "0");
-    const size_t common_bytes = labels.size;
     for (size_t i = 0; i < ARRAY_COUNT(aliases); i++) {
         const struct alias *alias = &aliases[i];
         if (i == 0 || strcmp(alias->name, aliases[i - 1].name) != 0)
             metrics_put_header(out, alias->name, alias->kind, alias->help);
-        if (alias->finish)
-            metrics_put_label(&labels, "finished_reason", alias->finish);
-        if (alias->kind == METRIC_HISTOGRAM)
-            metrics_put_histogram(out, metrics, alias->sources[0], alias->name, labels.data);
-        else
-            metrics_put_sample(out, alias->name, labels.data, sum_of(metrics, alias));
-        labels.size = common_bytes;
-        labels.data[common_bytes] = '\0';
+        for (uint32_t model = 0; model < count; model++)
+            put_alias(alias, &models[model], &labels, out);
     }
-    put_cache(cache, &labels, out);
+    put_usage(models, count, &labels, out);
+    put_config(models, count, &labels, out);
     buffer_free(&labels);
 }

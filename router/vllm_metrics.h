@@ -5,12 +5,16 @@
 
 #include "base/metrics.h"
 
-/* What the names say of the cluster's KV pages; page_tokens 0: no decode node has told yet. */
+/* What the names say of a model's KV pages; page_tokens 0: no decode node has told yet. */
 struct vllm_cache {
     uint32_t page_tokens;
     double pages_total, pages_free; /* of decode nodes that are up */
 };
-void vllm_metrics_expose(const struct metrics *metrics, const char *model_name,
-                         const struct vllm_cache *cache, struct buffer *out);
+struct vllm_model {
+    const char *name;
+    const struct metrics *metrics; /* the rows of router_metrics.h, of this model alone */
+    struct vllm_cache cache;
+};
+void vllm_metrics_expose(const struct vllm_model *models, uint32_t count, struct buffer *out);
 
 #endif

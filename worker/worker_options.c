@@ -40,6 +40,9 @@ enum status worker_options_check(const struct worker_options *options, struct er
     if (options->name != NULL && strlen(options->name) >= WORKER_NODE_BYTES)
         return error_set(error, STATUS_LIMIT, "--name: %zu bytes, the most are %d",
                          strlen(options->name), WORKER_NODE_BYTES - 1);
+    if (options->model_name != NULL && strlen(options->model_name) > WORKER_MODEL_NAME_MAX)
+        return error_set(error, STATUS_LIMIT, "--model-name: %zu bytes, the most are %d",
+                         strlen(options->model_name), WORKER_MODEL_NAME_MAX);
     const int files =
         (options->tls_cert != NULL) + (options->tls_key != NULL) + (options->tls_ca != NULL);
     if (files != 0 && files != 3)

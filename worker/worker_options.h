@@ -10,10 +10,15 @@
 #include "kernels/backend.h"
 #include "transfer/wire.h"
 
-enum { WORKER_NODE_BYTES = 64, WORKER_REQUESTS_MAX = 1024, WORKER_CHUNK_TOKENS_MAX = 8192 };
+enum {
+    WORKER_NODE_BYTES = 64,
+    WORKER_MODEL_NAME_MAX = 128, /* as in HELLO */
+    WORKER_REQUESTS_MAX = 1024,
+    WORKER_CHUNK_TOKENS_MAX = 8192
+};
 
 struct worker_options {
-    const char *model, *name;
+    const char *model, *model_name, *name;
     struct config_texts routers;
     uint32_t threads;
     uint32_t kv_dtype;    /* enum kv_dtype */
@@ -42,6 +47,11 @@ struct worker_options {
      .offset = offsetof(struct worker_options, model),                                             \
      .choices = "FILE",                                                                            \
      .help = "the model, a GGUF file or a Hugging Face folder; required"},                         \
+        {.name = "model-name",                                                                     \
+         .kind = CONFIG_TEXT,                                                                      \
+         .offset = offsetof(struct worker_options, model_name),                                    \
+         .choices = "NAME",                                                                        \
+         .help = "the model's id at routers that serve several which share its tokenizer"},        \
         {.name = "router",                                                                         \
          .kind = CONFIG_TEXTS,                                                                     \
          .offset = offsetof(struct worker_options, routers),                                       \

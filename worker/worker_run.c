@@ -63,6 +63,8 @@ static void on_hello(void *arg, struct msg_hello *hello)
     if (frame->node->data_address != NULL)
         hello->data_address = wire_str(frame->node->data_address);
     hello->version = wire_str(BATON_VERSION);
+    if (worker->options->model_name)
+        hello->model_name = wire_str(worker->options->model_name);
     hello->tokens_per_s = (float)worker->tokens_per_s;
 }
 

@@ -107,12 +107,15 @@ function quantile(span, share) {
 function troubles(status) {
   const bad = [], warn = [];
   const from = before(60);
-  const up = (role) => status.workers.filter((w) => w.role === role && w.state === "up");
   const news = (key) => Math.max(0, status[key] - from[key]);
   if (status.draining) warn.push("The router is shutting down and takes no new requests.");
-  if (up("decode").length === 0) bad.push("No decode node is connected: every request is refused.");
-  else if (up("prefill").length === 0)
-    warn.push("No prefill node is connected: decode nodes read the prompts themselves.");
+  for (const model of status.models) {
+    const of = status.models.length > 1 ? ` of ${model.id}` : "";
+    if (model.decode === 0)
+      bad.push(`No decode node${of} is connected: every request for it is refused.`);
+    else if (model.prefill === 0)
+      warn.push(`No prefill node${of} is connected: decode nodes read the prompts themselves.`);
+  }
   for (const worker of status.workers) {
     const name = `${worker.role} node ${worker.name || worker.address}`;
     if (worker.state === "lost")
@@ -166,7 +169,8 @@ function sortWorkers(status) {
 }
 
 function drawHeader(status) {
-  $("model").textContent = status.model;
+  $("model").textContent = status.models
+    .map((model) => model.ready ? model.id : `${model.id} (no decode node)`).join(", ");
   $("since").textContent = `up ${age(status.now_ms / 1e3 - status.started_s)} · ${status.version}`;
 }
 
@@ -276,7 +280,8 @@ function card(worker) {
       `KV ${(100 * (1 - worker.pages_free / total)).toFixed(0)} % of ${short(worker.pages_total)}` +
       ` · ${worker.running} running · ${worker.waiting} waiting`));
     const more = make("small", "optional");
-    more.textContent = `${short(worker.tokens_per_s)} tok/s · ${worker.address}`;
+    const model = history[history.length - 1].models.length > 1 ? ` · ${worker.model}` : "";
+    more.textContent = `${short(worker.tokens_per_s)} tok/s · ${worker.address}${model}`;
     box.append(more);
   }
   if (worker.reason) box.append(make("small", "", worker.reason));
@@ -426,6 +431,7 @@ function drawRequest(request) {
     `whole ${microseconds(request.duration_us)}`];
   if (request.trace_id) facts.push(`trace ${request.trace_id}`);
   if (request.tenant) facts.push(`tenant ${request.tenant}`);
+  if (request.model) facts.push(request.model);
   if (request.prefill) facts.push(`prefill ${request.prefill}`);
   if (request.decode) facts.push(`decode ${request.decode}`);
   box.append(title, bar, names, make("p", "quiet", facts.join(" · ")));

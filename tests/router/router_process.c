@@ -91,14 +91,13 @@ void router_process_start(struct router_process *router, const char *const *extr
     *router = (struct router_process){.loop = loop_create()};
     signal(SIGPIPE, SIG_IGN);
     snprintf(router->folder, sizeof router->folder, "%s.state", tiny_model_path());
-    char notify[8];
+    char notify[8], model[512];
     snprintf(notify, sizeof notify, "%d", NOTIFY_FD);
-    const char *arguments[ARGUMENTS_MAX] = {daemon_path(), "--model",     tiny_model_path(),
-                                            "--http",      "127.0.0.1:0", "--control",
-                                            "127.0.0.1:0", "--state-dir", router->folder,
-                                            "--notify-fd", notify,        "--model-name",
-                                            "tiny"};
-    size_t count = 13;
+    snprintf(model, sizeof model, "tiny=%s", tiny_model_path());
+    const char *arguments[ARGUMENTS_MAX] = {
+        daemon_path(), "--model",     model,          "--http",      "127.0.0.1:0", "--control",
+        "127.0.0.1:0", "--state-dir", router->folder, "--notify-fd", notify};
+    size_t count = 11;
     for (size_t i = 0; i < ARRAY_COUNT(patience); i++)
         arguments[count++] = patience[i];
     for (; extra && *extra; extra++)

@@ -9,7 +9,7 @@
 
 static const struct text_info info = {
     .vocab_count = 300, .context_tokens = 2048, .digest = {11, 22}, .name = "tiny"};
-static const struct fleet_rules rules = {.text = &info};
+static const struct fleet_rules rules = {.models = {{"tiny", &info}}, .model_count = 1};
 static const uint8_t boot_id[16] = {1};
 static uint8_t digest[16];
 
@@ -31,7 +31,8 @@ static struct msg_hello good_hello(void)
 static void expect_refused(const struct msg_hello *hello, const char *a, const char *b)
 {
     struct error error = {.text = ""};
-    cr_expect_neq(fleet_hello_check(&rules, hello, &error), STATUS_OK);
+    uint32_t model;
+    cr_expect_neq(fleet_hello_check(&rules, hello, &model, &error), STATUS_OK);
     cr_expect(strstr(error.text, a) && strstr(error.text, b), "%s", error.text);
 }
 
@@ -39,7 +40,9 @@ Test(fleet, takes_what_fits)
 {
     const struct msg_hello hello = good_hello();
     struct error error = {.text = ""};
-    cr_expect_eq(fleet_hello_check(&rules, &hello, &error), STATUS_OK, "%s", error.text);
+    uint32_t model = 9;
+    cr_expect_eq(fleet_hello_check(&rules, &hello, &model, &error), STATUS_OK, "%s", error.text);
+    cr_expect_eq(model, 0);
 }
 
 Test(fleet, refuses_what_does_not_and_says_both_values)
@@ -101,4 +104,94 @@ Test(fleet, pairs_only_what_computes_the_same)
     b.weights_digest[3] = 9;
     cr_expect_eq(fleet_identity_compare(&a, &b, &error), STATUS_MISMATCH);
     cr_expect(strstr(error.text, "weights"), "%s", error.text);
+}
+
+/* ---- several models ---- */
+
+static const struct text_info large = {
+    .vocab_count = 300, .context_tokens = 4096, .digest = {11, 22}, .name = "family-7b"};
+static const struct text_info stranger = {
+    .vocab_count = 300, .context_tokens = 4096, .digest = {33, 44}, .name = "tiny"};
+/* Two of one family, and one that only has the name of the first one's file. */
+static const struct fleet_rules family = {
+    .models = {{"small", &info}, {"large", &large}, {"alien", &stranger}}, .model_count = 3};
+
+static void set_tokenizer(const struct text_info *text)
+{
+    store_le64(digest, text->digest.low);
+    store_le64(digest + 8, text->digest.high);
+}
+
+static void expect_model(const struct msg_hello *hello, uint32_t index)
+{
+    struct error error = {.text = ""};
+    uint32_t model = 99;
+    cr_expect_eq(fleet_hello_check(&family, hello, &model, &error), STATUS_OK, "%s", error.text);
+    cr_expect_eq(model, index);
+}
+
+static void expect_stranger(const struct fleet_rules *served, const struct msg_hello *hello,
+                            const char *a, const char *b)
+{
+    struct error error = {.text = ""};
+    uint32_t model = 99;
+    cr_expect_eq(fleet_hello_check(served, hello, &model, &error), STATUS_MISMATCH);
+    cr_expect(strstr(error.text, a) && strstr(error.text, b), "%s", error.text);
+    cr_expect_eq(model, 99);
+}
+
+Test(fleet_models, the_tokenizer_tells_whose_worker_it_is_then_the_name_in_its_file)
+{
+    struct msg_hello hello = good_hello();
+    expect_model(&hello, 0);
+    hello.identity.model = wire_str("family-7b");
+    expect_model(&hello, 1);
+    set_tokenizer(&stranger);
+    expect_model(&hello, 2); /* the only one of this tokenizer: a name is only a label */
+}
+
+Test(fleet_models, a_worker_may_be_told_its_model)
+{
+    struct msg_hello hello = good_hello();
+    hello.model_name = wire_str("large");
+    expect_model(&hello, 1);
+    hello.model_name = wire_str("large ");
+    expect_stranger(&family, &hello, "\"large \"", "\"small\", \"large\", \"alien\"");
+    hello.model_name = wire_str("alien");
+    expect_stranger(&family, &hello, "tokenizer_digest", "at the router (model tiny)");
+}
+
+Test(fleet_models, one_that_fits_none_hears_which_are_served)
+{
+    struct msg_hello hello = good_hello();
+    static const uint8_t other[16] = {0xab};
+    hello.identity.tokenizer_digest.data = other;
+    expect_stranger(&family, &hello, "000000ab at the worker (model tiny)",
+                    "\"small\", \"large\", \"alien\"");
+}
+
+Test(fleet_models, one_that_fits_several_is_not_guessed_at)
+{
+    struct msg_hello hello = good_hello();
+    hello.identity.model = wire_str("other file");
+    expect_stranger(&family, &hello, "\"small\", \"large\":", "called otherwise");
+    /* One file under two names. */
+    const struct fleet_rules twins = {.models = {{"a", &info}, {"b", &info}}, .model_count = 2};
+    hello.identity.model = wire_str("tiny");
+    expect_stranger(&twins, &hello, "\"a\", \"b\":", "called the same");
+    hello.model_name = wire_str("b");
+    struct error error;
+    uint32_t model;
+    cr_expect_eq(fleet_hello_check(&twins, &hello, &model, &error), STATUS_OK);
+    cr_expect_eq(model, 1);
+}
+
+/* Every limit of a model is its own, not that of the first one. */
+Test(fleet_models, what_else_must_fit_is_asked_of_its_own_model)
+{
+    struct msg_hello hello = good_hello();
+    hello.context_tokens = 4096;
+    expect_stranger(&family, &hello, "4096", "2048");
+    hello.model_name = wire_str("large");
+    expect_model(&hello, 1);
 }

@@ -127,19 +127,21 @@ Test(journal, an_older_file_gets_what_is_new)
     put(1, "ended");
     journal_close(journal);
     expect_value("ALTER TABLE requests DROP COLUMN tenant;"
-                 " ALTER TABLE requests DROP COLUMN trace_id; PRAGMA user_version=1",
+                 " ALTER TABLE requests DROP COLUMN trace_id;"
+                 " ALTER TABLE requests DROP COLUMN model; PRAGMA user_version=1",
                  "");
     open_journal(&options);
     struct journal_request request = {
-        .id = 2, .endpoint = "chat", .state = "queued", .tenant = "acme"};
+        .id = 2, .endpoint = "chat", .state = "queued", .tenant = "acme", .model = "m"};
     journal_put_request(journal, &request);
     settle();
     journal_close(journal);
     expect_value("SELECT count(*), max(tenant) FROM requests", "2|acme");
     expect_value("SELECT count(*) FROM requests WHERE trace_id IS NULL", "2");
-    expect_value("PRAGMA user_version", "3");
+    expect_value("SELECT count(model), max(model) FROM requests", "1|m");
+    expect_value("PRAGMA user_version", "4");
     /* A newer one is left alone. */
-    expect_value("PRAGMA user_version=4", "");
+    expect_value("PRAGMA user_version=5", "");
     open_journal(&options);
     put(3, "queued");
     settle();

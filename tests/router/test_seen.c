@@ -138,7 +138,7 @@ Test(seen, promtool_finds_no_fault)
     struct buffer text = {0};
     cr_assert_eq(client_fetch(&router, "/metrics", &text), 200);
     cr_expect(strstr(text.data, "baton_worker_state{node=\"d{0},<=>\",role=\"decode\","
-                                "state=\"up\"} 1\n"));
+                                "model=\"tiny\",state=\"up\"} 1\n"));
     FILE *promtool = popen("promtool check metrics", "w");
     cr_assert(promtool);
     cr_assert_eq(fwrite(text.data, 1, text.size, promtool), text.size);

@@ -1,0 +1,118 @@
+#include "router/model_list.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/utf8.h"
+
+/* "/models/SmolLM2-135M.gguf" is served as "SmolLM2-135M", a folder "/models/Qwen2.5-0.5B/" as
+ * "Qwen2.5-0.5B"; the caller frees. */
+static char *name_of_path(const char *path)
+{
+    static const char ending[] = ".gguf";
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t start = end;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    const size_t bytes = end - start;
+    const size_t cut = bytes >= sizeof ending && memcmp(path + end - (sizeof ending - 1), ending,
+                                                        sizeof ending - 1) == 0
+                           ? sizeof ending - 1
+                           : 0;
+    return strndup(path + start, bytes - cut);
+}
+
+/* The path in an operand; *name_bytes_out of the name before it, 0 where there is none. A name may
+ * have slashes, as "Qwen/Qwen2.5-0.5B" does, so a path with a "=" begins with a slash or a dot. */
+static const char *split(const char *operand, size_t *name_bytes_out)
+{
+    const char *equals = strchr(operand, '=');
+    *name_bytes_out = 0;
+    if (!equals || operand[0] == '/' || operand[0] == '.')
+        return operand;
+    *name_bytes_out = (size_t)(equals - operand);
+    return equals + 1;
+}
+
+/* It stands in answers, logs and labels of metrics. */
+static enum status check_name(const struct model_list *list, const char *name, struct error *error)
+{
+    const size_t bytes = strlen(name);
+    if (bytes == 0 || bytes > MODEL_LIST_NAME_MAX)
+        return error_set(error, STATUS_INVALID,
+                         "--model: the name \"%.32s\" has %zu bytes; 1 to %d are allowed", name,
+                         bytes, MODEL_LIST_NAME_MAX);
+    if (!utf8_valid(name, bytes))
+        return error_set(error, STATUS_INVALID, "--model: a name of %zu bytes is not UTF-8", bytes);
+    for (const char *c = name; *c; c++) {
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            return error_set(error, STATUS_INVALID,
+                             "--model: the name of %zu bytes has the control character 0x%02x at "
+                             "%zu",
+                             bytes, (unsigned char)*c, (size_t)(c - name));
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        if (strcmp(list->items[i].name, name) == 0)
+            return error_set(error, STATUS_INVALID,
+                             "--model: two models have the name \"%.64s\"; give each its own as "
+                             "NAME=PATH",
+                             name);
+    }
+    return STATUS_OK;
+}
+
+static enum status add(struct model_list *list, const char *operand, const char *name,
+                       struct error *error)
+{
+    size_t bytes;
+    const char *path = split(operand, &bytes);
+    if (*path == '\0')
+        return error_set(error, STATUS_INVALID, "--model: \"%.64s\" has no path", operand);
+    struct model_entry *entry = &list->items[list->count];
+    *entry = (struct model_entry){0};
+    entry->name = name                ? strdup(name)
+                  : bytes > 0         ? strndup(operand, bytes)
+                  : operand[0] == '=' ? strdup("")
+                                      : name_of_path(path);
+    CHECK(entry->name != NULL);
+    enum status status = check_name(list, entry->name, error);
+    if (status == STATUS_OK)
+        status = text_open(path, &entry->text, error);
+    if (status != STATUS_OK)
+        free(entry->name);
+    else
+        list->count++;
+    return status;
+}
+
+enum status model_list_open(const struct config_texts *operands, const char *name,
+                            struct model_list *out, struct error *error)
+{
+    struct model_list list = {.count = 0};
+    if (operands->count > 1 && name)
+        return error_set(error, STATUS_INVALID,
+                         "--model-name is of one model, and --model names %u: say --model "
+                         "NAME=PATH",
+                         operands->count);
+    for (uint32_t i = 0; i < operands->count; i++) {
+        const enum status status = add(&list, operands->items[i], name, error);
+        if (status != STATUS_OK) {
+            model_list_close(&list);
+            return status;
+        }
+    }
+    *out = list;
+    return STATUS_OK;
+}
+
+void model_list_close(struct model_list *list)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        text_close(list->items[i].text);
+        free(list->items[i].name);
+    }
+    list->count = 0;
+}

@@ -1,0 +1,30 @@
+/* The models that one router serves, as clients name them: the text half of each.
+ *
+ * An operand of --model is NAME=PATH, or PATH alone, which is named after the file. The list is
+ * made at start and does not change; the first model is that of requests which name none. */
+#ifndef BATON_ROUTER_MODEL_LIST_H
+#define BATON_ROUTER_MODEL_LIST_H
+
+#include "base/config.h"
+#include "model/text/text.h"
+
+enum { MODEL_LIST_MAX = CONFIG_TEXTS_MAX, MODEL_LIST_NAME_MAX = 128 /* bytes */ };
+
+struct model_entry {
+    char *name;
+    struct text *text;
+};
+
+struct model_list {
+    struct model_entry items[MODEL_LIST_MAX];
+    uint32_t count;
+};
+
+/* name: of the only model, instead of its own; NULL for none. INVALID with a sentence for a
+ * name that two of them have or that is no name, or `name` for several; or why a file
+ * can not be used. *out is closed by the caller after success only. */
+enum status model_list_open(const struct config_texts *operands, const char *name,
+                            struct model_list *out, struct error *error);
+void model_list_close(struct model_list *list);
+
+#endif

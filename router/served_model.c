@@ -1,0 +1,66 @@
+/* The models of this router: what is known of each when a request comes, what waits for it, what is
+ * counted of it. */
+#include "router/router_internal.h"
+
+void served_models_init(struct router *router, const struct model_list *list)
+{
+    router->model_count = list->count;
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct served_model *model = &router->models[i];
+        model->index = i;
+        model->name = list->items[i].name;
+        model->text = list->items[i].text;
+        TAILQ_INIT(&model->queue);
+        if (list->count > 1)
+            model->metrics = router_metrics_create();
+    }
+}
+
+void served_models_free(struct router *router)
+{
+    for (uint32_t i = 0; i < router->model_count; i++)
+        metrics_destroy(router->models[i].metrics);
+}
+
+void served_models_rules(const struct router *router, struct openai_rules *rules)
+{
+    for (uint32_t i = 0; i < router->model_count; i++) {
+        const struct served_model *model = &router->models[i];
+        rules[i] = (struct openai_rules){
+            .next = i + 1 < router->model_count ? &rules[i + 1] : NULL,
+            .text = model->text,
+            .model_name = model->name,
+            .model = i,
+            .context_tokens = fleet_context_tokens(router->fleet, i),
+            .page_tokens = fleet_page_tokens(router->fleet, i),
+            .default_max_tokens = router->options.default_max_tokens,
+        };
+    }
+}
+
+uint32_t served_models_queued(const struct router *router)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < router->model_count; i++)
+        count += router->models[i].queue_count;
+    return count;
+}
+
+bool served_model_ready(const struct router *router, const struct served_model *model)
+{
+    return fleet_serving(router->fleet, model->index, WORKER_DECODE) > 0 && !router->draining;
+}
+
+void session_add(const struct session *session, enum router_metric metric, double amount)
+{
+    metrics_add(session->router->metrics, metric, amount);
+    if (session->model && session->model->metrics)
+        metrics_add(session->model->metrics, metric, amount);
+}
+
+void session_observe(const struct session *session, enum router_metric metric, double value)
+{
+    metrics_observe(session->router->metrics, metric, value);
+    if (session->model && session->model->metrics)
+        metrics_observe(session->model->metrics, metric, value);
+}
