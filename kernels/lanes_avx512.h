@@ -13,28 +13,31 @@
  * accumulators, it keeps for an assembly operand. */
 #define DOT_BYTES(sum, w, x) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x))
 
+/* Panels that a tile takes together: two streams read faster than four. */
+enum { TILE_PANELS = 2 };
+
 /* Asking for what is read next while a strip of panels is gone through, in even shares over its
- * steps: any shorter distance ends in the neighbour, which is being read already. Every step asks
- * for the same number of lines, so that the branch is foreseen; some lines are asked for twice.
- * Addresses may lie past the weight: a prefetch of nothing is no fault. */
+ * loads: any shorter distance ends in the neighbour, which is being read already. A load asks for a
+ * line or less, in every pass over the strip, so that nothing has to be decided; many lines at
+ * once would wait for each other, and the loads behind them too. They are asked into the
+ * first-level cache, though most have left it for the second when they are read: the other way they
+ * come slower. Addresses may lie past the weight: a prefetch of nothing is no fault. */
 struct asking {
     uintptr_t next;
     size_t advance; /* bytes from an ask to the next, at most a line */
-    uint32_t lines; /* of one step */
 };
 enum { ASK_STRIP_BYTES = 256 << 10, ASK_LINE_BYTES = 64 };
 
-AVX512_INLINE struct asking asking_begin(const uint8_t *next, size_t bytes, size_t steps)
+/* asks: how many there will be, for `bytes` from next on. */
+AVX512_INLINE struct asking asking_begin(const uint8_t *next, size_t bytes, size_t asks)
 {
-    const size_t lines = (bytes + steps * ASK_LINE_BYTES - 1) / (steps * ASK_LINE_BYTES);
-    const size_t asks = lines * steps;
-    return (struct asking){(uintptr_t)next, (bytes + asks - 1) / asks, (uint32_t)lines};
+    return (struct asking){(uintptr_t)next, (bytes + asks - 1) / asks};
 }
 
-AVX512_INLINE void asking_step(struct asking *asking)
+AVX512_INLINE void asking_go_on(struct asking *asking, const uint32_t asks)
 {
-    for (uint32_t i = 0; i < asking->lines; i++, asking->next += asking->advance)
-        _mm_prefetch((const char *)asking->next, _MM_HINT_T1);
+    UNROLL for (uint32_t i = 0; i < asks; i++, asking->next += asking->advance)
+        _mm_prefetch((const char *)asking->next, _MM_HINT_T0);
 }
 
 /* Sixteen scales, halves or floats. */
@@ -67,10 +70,9 @@ AVX512_INLINE __mmask16 panel_lanes(const struct matmul_task *task, uint32_t pan
 
 /* matmul_store for the sums of a tile in registers. All is decided once a tile: a decision for
  * every sum costs short tiles a twentieth of their time. */
-enum { STORE_PANELS_MAX = 4 };
 AVX512_INLINE void matmul_store_avx512(const struct matmul_task *task, uint32_t row,
                                        const uint32_t rows, uint32_t panel, const uint32_t panels,
-                                       __m512 sums[][STORE_PANELS_MAX])
+                                       __m512 sums[][TILE_PANELS])
 {
     const bool whole = (panel + panels) * PANEL_ROWS <= task->n;
     float *out = matmul_out(task, row, panel);

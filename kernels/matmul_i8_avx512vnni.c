@@ -6,7 +6,7 @@
  * of the sum of x, with which the dot product starts.
  *
  * A strip of panels is gone through in passes, over which the rows are shared out evenly, and every
- * group of a pass asks for its share of what is read next. Nibbles are unpacked in every pass: that
+ * load of a pass asks for its share of what is read next. Nibbles are unpacked in every pass: that
  * is done by units which the products leave idle. Where groups share their scales, a dot product
  * goes on through the span of them.
  *
@@ -15,12 +15,7 @@
 #include "kernels/lanes_avx512.h"
 #include "kernels/quantize_i8.h"
 
-enum {
-    TILE_ROWS = 6,
-    TILE_PANELS = 2,
-    WIDE_TILE_ROWS = 3, /* so few rows go by four panels: more streams, more chains */
-    WIDE_TILE_PANELS = 4,
-};
+enum { TILE_ROWS = 6, GROUP_QUADS = WEIGHT_GROUP / 4 };
 
 /* Some rows through a strip of panels that follow each other. */
 struct pass {
@@ -30,6 +25,13 @@ struct pass {
     uint32_t panel, row;
     struct asking asking;
 };
+
+/* Lines of a group of a panel, its share of the scales among them. */
+AVX512_INLINE uint32_t group_lines(const enum weight_kind kind, const bool half)
+{
+    const size_t bytes = panel_group_bytes(kind) + panel_scale_bytes(kind, half);
+    return (uint32_t)((bytes + ASK_LINE_BYTES - 1) / ASK_LINE_BYTES);
+}
 
 /* 16 rows of one quad of inputs as unsigned bytes. */
 AVX512_INLINE __m512i load_quad(const enum weight_kind kind, const uint8_t *group, uint32_t quad)
@@ -52,7 +54,7 @@ AVX512_INLINE __m512i broadcast_quad(const int8_t *x)
 /* What dots[row][panel] of a span begin with; x: its first group. */
 AVX512_INLINE void dots_begin(const enum weight_kind kind, const uint32_t rows,
                               const uint32_t panels, const struct quantized_group *x, size_t groups,
-                              __m512i dots[][WIDE_TILE_PANELS])
+                              __m512i dots[][TILE_PANELS])
 {
     UNROLL for (uint32_t r = 0; r < rows; r++)
     {
@@ -65,14 +67,17 @@ AVX512_INLINE void dots_begin(const enum weight_kind kind, const uint32_t rows,
     }
 }
 
-/* Adds one group. */
+/* Adds one group and asks for its share. */
 AVX512_INLINE void dots_add(const enum weight_kind kind, const uint32_t rows, const uint32_t panels,
                             const uint8_t *values, size_t stride, const struct quantized_group *x,
-                            size_t groups, __m512i dots[][WIDE_TILE_PANELS])
+                            size_t groups, __m512i dots[][TILE_PANELS], const uint32_t lines,
+                            struct asking *asking)
 {
-    UNROLL for (uint32_t quad = 0; quad < WEIGHT_GROUP / 4; quad++)
+    UNROLL for (uint32_t quad = 0; quad < GROUP_QUADS; quad++)
     {
-        __m512i w[WIDE_TILE_PANELS];
+        __m512i w[TILE_PANELS];
+        if (quad < lines)
+            asking_go_on(asking, panels);
         UNROLL for (uint32_t p = 0; p < panels; p++) w[p] =
             load_quad(kind, values + p * stride, quad);
         UNROLL for (uint32_t r = 0; r < rows; r++)
@@ -81,6 +86,7 @@ AVX512_INLINE void dots_add(const enum weight_kind kind, const uint32_t rows, co
             UNROLL for (uint32_t p = 0; p < panels; p++) DOT_BYTES(dots[r][p], w[p], quad_x);
         }
     }
+    UNROLL for (uint32_t line = GROUP_QUADS; line < lines; line++) asking_go_on(asking, panels);
 }
 
 AVX512_INLINE void matmul_tile(struct pass *pass, const enum weight_kind kind, const bool spans,
@@ -91,21 +97,20 @@ AVX512_INLINE void matmul_tile(struct pass *pass, const enum weight_kind kind, c
     const uint8_t *values = pass->values;
     const uint8_t *scales = pass->scales;
     const struct quantized_group *x = (const struct quantized_group *)task->x + pass->row * groups;
+    const uint32_t lines = group_lines(kind, half);
     struct asking asking = pass->asking;
     matmul_ask_out(task, pass->row, rows, pass->panel, panels);
-    __m512 sums[TILE_ROWS][WIDE_TILE_PANELS];
+    __m512 sums[TILE_ROWS][TILE_PANELS];
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         sums[r][p] = _mm512_setzero_ps();
     for (uint32_t left = (uint32_t)groups, some; left > 0; left -= some, x += some) {
-        __m512i dots[TILE_ROWS][WIDE_TILE_PANELS];
+        __m512i dots[TILE_ROWS][TILE_PANELS];
         some = spans ? span_groups(task->span, left) : 1;
         dots_begin(kind, rows, panels, x, groups, dots);
-        for (uint32_t i = 0; i < some; i++, values += panel_group_bytes(kind)) {
-            asking_step(&asking);
-            dots_add(kind, rows, panels, values, stride, x + i, groups, dots);
-        }
-        __m512 scale[WIDE_TILE_PANELS];
-        __m512 offset[WIDE_TILE_PANELS];
+        for (uint32_t i = 0; i < some; i++, values += panel_group_bytes(kind))
+            dots_add(kind, rows, panels, values, stride, x + i, groups, dots, lines, &asking);
+        __m512 scale[TILE_PANELS];
+        __m512 offset[TILE_PANELS];
         UNROLL for (uint32_t p = 0; p < panels; p++)
         {
             const uint8_t *from = scales + p * stride;
@@ -154,10 +159,7 @@ typedef void tile_function(struct pass *pass);
     TILE(kind, span, scales, 2, 3)                                                                 \
     TILE(kind, span, scales, 2, 4)                                                                 \
     TILE(kind, span, scales, 2, 5)                                                                 \
-    TILE(kind, span, scales, 2, 6)                                                                 \
-    TILE(kind, span, scales, 4, 1)                                                                 \
-    TILE(kind, span, scales, 4, 2)                                                                 \
-    TILE(kind, span, scales, 4, 3)
+    TILE(kind, span, scales, 2, 6)
 #define TILES(kind, span) TILES_OF(kind, span, FLOATS) TILES_OF(kind, span, HALVES)
 TILES(Q8, GROUP)
 TILES(Q8, SPAN)
@@ -171,31 +173,24 @@ TILES(Q4A, GROUP)
     }
 #define TILE_TABLE(prefix)                                                                         \
     {                                                                                              \
-        TILE_ROW(prefix##_1_), TILE_ROW(prefix##_2_),                                              \
-        {                                                                                          \
-            prefix##_4_1, prefix##_4_2, prefix##_4_3                                               \
-        }                                                                                          \
+        TILE_ROW(prefix##_1_), TILE_ROW(prefix##_2_)                                               \
     }
 #define TILE_TABLES(prefix)                                                                        \
     {                                                                                              \
         TILE_TABLE(prefix##_FLOATS), TILE_TABLE(prefix##_HALVES)                                   \
     }
-/* [scales][panels / 2][rows - 1] */
-typedef tile_function *const tile_tables[2][3][TILE_ROWS];
+/* [scales][panels - 1][rows - 1] */
+typedef tile_function *const tile_tables[2][TILE_PANELS][TILE_ROWS];
 static const tile_tables tiles_q8 = TILE_TABLES(tile_Q8_GROUP);
 static const tile_tables tiles_q8_spans = TILE_TABLES(tile_Q8_SPAN);
 static const tile_tables tiles_q8a = TILE_TABLES(tile_Q8A_GROUP);
 static const tile_tables tiles_q4 = TILE_TABLES(tile_Q4_GROUP);
 static const tile_tables tiles_q4a = TILE_TABLES(tile_Q4A_GROUP);
 
-/* Wide strips are of few rows; no strip is larger than what can be asked for a strip ahead. */
-static uint32_t strip_panels(const struct matmul_task *task, size_t stride, uint32_t left)
+/* No strip is larger than what can be asked for a strip ahead. */
+static uint32_t strip_panels(size_t stride, uint32_t left)
 {
-    const uint32_t widest = task->rows <= WIDE_TILE_ROWS ? WIDE_TILE_PANELS : TILE_PANELS;
-    for (uint32_t panels = widest; panels > 1; panels /= 2)
-        if (left >= panels && panels * stride <= ASK_STRIP_BYTES)
-            return panels;
-    return 1;
+    return left >= TILE_PANELS && TILE_PANELS * stride <= ASK_STRIP_BYTES ? TILE_PANELS : 1;
 }
 
 static void matmul_panels(const struct matmul_task *task, enum weight_kind kind,
@@ -209,17 +204,18 @@ static void matmul_panels(const struct matmul_task *task, enum weight_kind kind,
     if (task->rows == 0)
         return;
     for (pass.panel = task->panel_first; pass.panel < task->panel_end; pass.panel += panels) {
-        panels = strip_panels(task, stride, task->panel_end - pass.panel);
+        panels = strip_panels(stride, task->panel_end - pass.panel);
         const uint8_t *packed = task->panels + pass.panel * stride;
         const bool last = pass.panel + panels == task->panel_end;
-        pass.asking = asking_begin(last && task->next ? task->next : packed + panels * stride,
-                                   panels * stride, (size_t)passes * groups);
+        pass.asking = asking_begin(
+            last && task->next ? task->next : packed + panels * stride, panels * stride,
+            (size_t)passes * groups * panels * group_lines(kind, task->half_scales));
         pass.values = packed;
         pass.scales = panel_scales(kind, task->half_scales, packed, task->k, 0);
         pass.row = 0;
         for (uint32_t left = passes; left > 0; left--) {
             const uint32_t rows = (task->rows - pass.row + left - 1) / left;
-            tiles[task->half_scales][panels / 2][rows - 1](&pass);
+            tiles[task->half_scales][panels - 1][rows - 1](&pass);
             pass.row += rows;
         }
     }

@@ -2,14 +2,14 @@
  * both (a float, or a pair of bf16), so one set of tiles serves both. The file that includes this
  * defines MULTIPLY_ADD(sum, w, x) on ZMM registers.
  *
- * A tile is up to 12 rows by 2 panels or up to 6 rows by 4, never fewer than four chains. Rows are
- * shared out evenly over the passes that a strip of panels needs. */
+ * A tile is up to 12 rows by 2 panels. Rows are shared out evenly over the passes that a strip of
+ * panels needs. */
 #ifndef BATON_KERNELS_MATMUL_TILES_AVX512_H
 #define BATON_KERNELS_MATMUL_TILES_AVX512_H
 
 #include "kernels/lanes_avx512.h"
 
-enum { TILE_ROWS = 12, WIDE_TILE_ROWS = 6, TILE_PANELS = 2, WIDE_TILE_PANELS = 4 };
+enum { TILE_ROWS = 12 };
 
 /* A strip of panels and one pass over it. */
 struct strip {
@@ -34,12 +34,12 @@ AVX512_INLINE void matmul_tile(const struct matmul_task *task, const uint32_t ro
     const uint32_t *x = (const uint32_t *)task->x + row * units;
     struct asking asking = strip->asking;
     matmul_ask_out(task, row, rows, panel, panels);
-    __m512 sums[TILE_ROWS][WIDE_TILE_PANELS];
+    __m512 sums[TILE_ROWS][TILE_PANELS];
     UNROLL for (uint32_t r = 0; r < rows; r++) UNROLL for (uint32_t p = 0; p < panels; p++)
         sums[r][p] = _mm512_setzero_ps();
     for (size_t unit = 0; unit < units; unit++, x++, w += PANEL_VECTOR_BYTES) {
-        __m512 lanes[WIDE_TILE_PANELS];
-        asking_step(&asking);
+        __m512 lanes[TILE_PANELS];
+        asking_go_on(&asking, panels);
         UNROLL for (uint32_t p = 0; p < panels; p++) lanes[p] =
             _mm512_load_ps(w + p * strip->stride);
         UNROLL for (uint32_t r = 0; r < rows; r++)
@@ -57,7 +57,6 @@ AVX512_INLINE void matmul_tile(const struct matmul_task *task, const uint32_t ro
         matmul_tile(task, count, panels, strip, panel, row);                                       \
         break;
 
-/* One pass; `rows` is at most 6 for a strip of 4 panels. */
 AVX512_INLINE void matmul_pass(const struct matmul_task *task, const uint32_t panels,
                                struct strip *strip, uint32_t panel, uint32_t row, uint32_t rows)
 {
@@ -68,12 +67,6 @@ AVX512_INLINE void matmul_pass(const struct matmul_task *task, const uint32_t pa
         TILE_CASE(4)
         TILE_CASE(5)
         TILE_CASE(6)
-    default:
-        break;
-    }
-    if (panels == WIDE_TILE_PANELS)
-        return;
-    switch (rows) {
         TILE_CASE(7)
         TILE_CASE(8)
         TILE_CASE(9)
@@ -95,7 +88,7 @@ AVX512_INLINE void matmul_strip(const struct matmul_task *task, const uint32_t p
     strip->values = task->panels + panel * strip->stride;
     strip->asking = asking_begin(
         panel + panels == task->panel_end && task->next ? task->next : strip->values + bytes, bytes,
-        strip->passes * strip->units);
+        strip->passes * strip->units * panels);
     for (uint32_t left = strip->passes; left > 0; left--) {
         const uint32_t rows = (task->rows - row + left - 1) / left;
         matmul_pass(task, panels, strip, panel, row, rows);
@@ -111,9 +104,6 @@ AVX512_INLINE void matmul_panels(const struct matmul_task *task, size_t stride, 
     uint32_t panel = task->panel_first;
     if (task->rows == 0)
         return;
-    if (task->rows <= WIDE_TILE_ROWS && WIDE_TILE_PANELS * stride <= ASK_STRIP_BYTES)
-        for (; panel + WIDE_TILE_PANELS <= task->panel_end; panel += WIDE_TILE_PANELS)
-            matmul_strip(task, WIDE_TILE_PANELS, &strip, panel);
     for (; panel + TILE_PANELS <= task->panel_end; panel += TILE_PANELS)
         matmul_strip(task, TILE_PANELS, &strip, panel);
     if (panel < task->panel_end)
