@@ -74,11 +74,23 @@ static void settle_tokens(struct answer *answer)
     answer->pending_count = answer->ready_count;
 }
 
+/* A special token gives no text, but for the marks around tool calls where they are looked for. */
+static bool is_skipped(const struct answer *answer, int32_t id)
+{
+    const enum tool_style style = answer->request->tools.style;
+    if (!answer->request->skip_special || !text_token_special(answer->text, id))
+        return false;
+    size_t bytes;
+    const char *text = text_token_bytes(answer->text, id, &bytes);
+    return style == TOOL_STYLE_NONE || !tool_syntax_is_mark(tool_syntax(style), text, bytes);
+}
+
 bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_count,
                  const int32_t *top_ids, const float *top_logprobs)
 {
     const size_t start = answer->produced;
     buffer_clear(&answer->fresh);
+    answer->stream.skip_special = is_skipped(answer, id);
     text_stream_push(&answer->stream, id, &answer->fresh);
     answer->produced += answer->fresh.size;
     answer->token_count++;
@@ -92,7 +104,7 @@ bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_
             memcpy(token->top_logprobs, top_logprobs, token->top_count * sizeof *top_logprobs);
         }
         size_t token_bytes = 0;
-        if (!(answer->request->skip_special && text_token_special(answer->text, id)))
+        if (!answer->stream.skip_special)
             text_token_bytes(answer->text, id, &token_bytes);
         close_tokens(answer, token_bytes);
     }

@@ -215,10 +215,7 @@ static enum status read_message(const struct json *message, size_t index, struct
                                 "`messages[%zu]` must be an object, but is %s.", index,
                                 field_value_text(message, shown));
     TRY(read_role(message, index, &item->role, error));
-    const struct json *calls = field_get(message, "tool_calls");
-    if (calls && (json_kind(calls) != JSON_ARRAY || json_count(calls) > 0))
-        return openai_error_set(error, 400, "messages", "unsupported_value",
-                                "`messages[%zu].tool_calls` is not supported yet.", index);
+    TRY(openai_tool_message_check(message, index, item->role, error));
     const struct json *content = field_get(message, "content");
     item->content = "";
     if (!content)
@@ -277,14 +274,12 @@ static enum status encode_final(const struct openai_rules *rules, const struct m
     return status == STATUS_OK ? STATUS_OK : encode_failed(status, &cause, "messages", error);
 }
 
-static enum status encode_messages(const struct json *list, const struct rendering *rendering,
-                                   const struct openai_rules *rules, struct messages *messages,
-                                   struct token_list *ids, struct buffer *final_out,
-                                   struct openai_error *error)
+static enum status encode_messages(const struct rendering *rendering,
+                                   const struct openai_rules *rules,
+                                   const struct messages *messages, struct token_list *ids,
+                                   struct buffer *final_out, struct openai_error *error)
 {
     const size_t count = messages->count;
-    for (size_t i = 0; i < count; i++)
-        TRY(read_message(json_at(list, i), i, messages, error));
     if (rendering->go_on &&
         (count < 2 || strcmp(messages->items[count - 1].role, "assistant") != 0))
         return openai_error_set(error, 400, "continue_final_message", NULL,
@@ -307,9 +302,47 @@ static enum status encode_messages(const struct json *list, const struct renderi
     return rendering->go_on ? encode_final(rules, messages, ids, final_out, error) : STATUS_OK;
 }
 
-enum status openai_messages_read(const struct json *body, const struct openai_rules *rules,
-                                 struct token_list *ids, struct buffer *final_out,
-                                 struct openai_error *error)
+/* On failure *out still has to be freed. */
+static enum status read_list(const struct json *list, struct messages *out,
+                             struct openai_error *error)
+{
+    const size_t count = json_count(list);
+    *out = (struct messages){.items = calloc(count, sizeof *out->items),
+                             .joined = calloc(count, sizeof *out->joined),
+                             .count = count};
+    CHECK(out->items && out->joined);
+    for (size_t i = 0; i < count; i++)
+        TRY(read_message(json_at(list, i), i, out, error));
+    return STATUS_OK;
+}
+
+static enum status read_conversation(const struct json *list, const struct json *tools,
+                                     const struct rendering *rendering,
+                                     const struct openai_rules *rules, struct token_list *ids,
+                                     struct buffer *final_out, struct openai_error *error)
+{
+    struct messages messages;
+    struct json *spelled = NULL;
+    enum status status = read_list(list, &messages, error);
+    if (status == STATUS_OK && !rules->tools.in_template &&
+        (tools || openai_tool_messages_any(list))) {
+        status = openai_tools_spell(list, tools, rules->tools.style, &spelled, error);
+        if (status == STATUS_OK) {
+            messages_free(&messages);
+            status = read_list(spelled, &messages, error);
+        }
+    }
+    if (status == STATUS_OK)
+        status = encode_messages(rendering, rules, &messages, ids, final_out, error);
+    messages_free(&messages);
+    if (spelled)
+        json_free(spelled);
+    return status;
+}
+
+enum status openai_messages_read(const struct json *body, const struct json *tools,
+                                 const struct openai_rules *rules, struct token_list *ids,
+                                 struct buffer *final_out, struct openai_error *error)
 {
     const struct json *list = field_get(body, "messages");
     if (!list)
@@ -323,12 +356,5 @@ enum status openai_messages_read(const struct json *body, const struct openai_ru
                                 OPENAI_MESSAGES_MAX, count);
     struct rendering rendering;
     TRY(read_rendering(body, &rendering, error));
-    struct messages messages = {.items = calloc(count, sizeof *messages.items),
-                                .joined = calloc(count, sizeof *messages.joined),
-                                .count = count};
-    CHECK(messages.items && messages.joined);
-    const enum status status =
-        encode_messages(list, &rendering, rules, &messages, ids, final_out, error);
-    messages_free(&messages);
-    return status;
+    return read_conversation(list, tools, &rendering, rules, ids, final_out, error);
 }

@@ -19,10 +19,8 @@ static const struct {
 } unsupported_fields[] = {
     {"suffix", NEUTRAL_EMPTY, 0, 0},
     {"use_beam_search", NEUTRAL_FALSE, 0, 0},
-    {"tools", NEUTRAL_EMPTY, 0, 0},
     {"functions", NEUTRAL_EMPTY, 0, 0},
     {"function_call", NEUTRAL_NONE, 0, 0},
-    {"tool_choice", NEUTRAL_NONE, 0, 0},
     {"structured_outputs", NEUTRAL_EMPTY, 0, 0},
     {"grammar", NEUTRAL_EMPTY, 0, 0},
     {"prompt_logprobs", NEUTRAL_ZERO, 0, 1e6},
@@ -368,9 +366,16 @@ static enum status read_body(const struct json *body, const struct openai_rules 
     TRY(read_logprobs(body, out, error));
     TRY(read_stream(body, out, error));
     TRY(read_extras(body, out, error));
+    const struct json *tools = NULL;
     if (out->endpoint == OPENAI_CHAT)
-        TRY(openai_messages_read(body, rules, &out->prompt, out->echo ? &out->echo_text : NULL,
-                                 error));
+        TRY(openai_tools_read(body, &rules->tools, rules->text, &out->tools, &tools, &out->grammar,
+                              error));
+    else if (field_get(body, "tools"))
+        return openai_error_set(error, 400, "tools", "unsupported_value",
+                                "`tools` are of /v1/chat/completions only.");
+    if (out->endpoint == OPENAI_CHAT)
+        TRY(openai_messages_read(body, tools, rules, &out->prompt,
+                                 out->echo ? &out->echo_text : NULL, error));
     else
         TRY(openai_prompt_read(body, rules, &out->prompt, error));
     TRY(truncate_prompt(body, rules, out, error));
@@ -416,6 +421,7 @@ void openai_request_free(struct openai_request *request)
     token_list_free(&request->prompt);
     token_list_free(&request->stop_ids);
     openai_sampling_free(&request->sampling);
+    openai_tools_free(&request->tools);
     buffer_free(&request->grammar.source);
     stop_set_free(&request->stops);
     buffer_free(&request->echo_text);

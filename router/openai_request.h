@@ -14,6 +14,7 @@
 #include "router/openai_error.h"
 #include "router/openai_grammar.h"
 #include "router/openai_sampling.h"
+#include "router/openai_tools.h"
 #include "router/stop_match.h"
 
 enum openai_endpoint { OPENAI_COMPLETIONS, OPENAI_CHAT };
@@ -37,6 +38,7 @@ struct openai_request {
     uint32_t max_tokens, min_tokens; /* max_tokens fits behind the prompt */
     struct openai_sampling sampling;
     struct openai_grammar grammar; /* what the answer has to be */
+    struct openai_tools tools;     /* of chat */
     uint32_t choices;              /* 1 to OPENAI_CHOICES_MAX */
     bool ignore_eos;
     struct token_list stop_ids;
@@ -62,6 +64,7 @@ struct openai_rules {
     uint32_t context_tokens;
     uint32_t page_tokens;        /* of its workers' caches; 0: none is there */
     uint32_t default_max_tokens; /* of chat; 0: as much as there is room */
+    struct tool_manner tools;
 };
 
 enum { OPENAI_COMPLETIONS_MAX_TOKENS = 16 }; /* default of /v1/completions, as everywhere */

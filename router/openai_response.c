@@ -270,6 +270,80 @@ static void put_head(struct json_writer *writer, const struct openai_head *head,
     json_put_text(writer, head->model);
 }
 
+static void put_calls(struct json_writer *writer, const struct tool_calls *calls)
+{
+    json_key(writer, "tool_calls");
+    json_open_array(writer);
+    for (uint32_t i = 0; i < calls->count; i++) {
+        const struct tool_call *call = &calls->calls[i];
+        json_open_object(writer);
+        json_key(writer, "id");
+        json_put_text(writer, call->id);
+        json_key(writer, "type");
+        json_put_text(writer, "function");
+        json_key(writer, "function");
+        json_open_object(writer);
+        json_key(writer, "name");
+        json_put_text(writer, call->name);
+        json_key(writer, "arguments");
+        json_put_string(writer, call->arguments.data, call->arguments.size);
+        json_close_object(writer);
+        json_close_object(writer);
+    }
+    json_close_array(writer);
+}
+
+/* What each call has gained: its id and name go with the first piece of its arguments. */
+static void put_call_deltas(struct json_writer *writer, const struct tool_calls *calls)
+{
+    json_key(writer, "tool_calls");
+    json_open_array(writer);
+    for (uint32_t i = 0; i < calls->count; i++) {
+        const struct tool_call *call = &calls->calls[i];
+        const size_t fresh = call->arguments.size - call->arguments_taken;
+        if (call->begin_taken && fresh == 0)
+            continue;
+        json_open_object(writer);
+        json_key(writer, "index");
+        json_put_u64(writer, i);
+        if (!call->begin_taken) {
+            json_key(writer, "id");
+            json_put_text(writer, call->id);
+            json_key(writer, "type");
+            json_put_text(writer, "function");
+        }
+        json_key(writer, "function");
+        json_open_object(writer);
+        if (!call->begin_taken) {
+            json_key(writer, "name");
+            json_put_text(writer, call->name);
+        }
+        json_key(writer, "arguments");
+        json_put_string(writer, call->arguments.data + call->arguments_taken, fresh);
+        json_close_object(writer);
+        json_close_object(writer);
+    }
+    json_close_array(writer);
+}
+
+/* An answer that is all calls has no content. */
+static void put_message(struct json_writer *writer, const struct openai_choice *choice)
+{
+    const struct tool_calls *calls = choice->calls;
+    const struct buffer *content = calls ? &calls->content : &choice->answer->out;
+    json_open_object(writer);
+    json_key(writer, "role");
+    json_put_text(writer, "assistant");
+    json_key(writer, "content");
+    if (content->size == 0 && calls && calls->count > 0)
+        json_put_null(writer);
+    else
+        json_put_string(writer, content->data, content->size);
+    if (calls && calls->count > 0)
+        put_calls(writer, calls);
+    json_close_object(writer);
+}
+
 static void put_whole_choice(struct json_writer *writer, const struct openai_head *head,
                              const struct openai_choice *choice, uint32_t index)
 {
@@ -279,12 +353,7 @@ static void put_whole_choice(struct json_writer *writer, const struct openai_hea
     json_put_u64(writer, index);
     if (head->endpoint == OPENAI_CHAT) {
         json_key(writer, "message");
-        json_open_object(writer);
-        json_key(writer, "role");
-        json_put_text(writer, "assistant");
-        json_key(writer, "content");
-        json_put_string(writer, answer->out.data, answer->out.size);
-        json_close_object(writer);
+        put_message(writer, choice);
     } else {
         json_key(writer, "text");
         json_put_string(writer, answer->out.data, answer->out.size);
@@ -315,6 +384,27 @@ void openai_body_write(const struct openai_head *head, const struct openai_choic
     json_close_object(&writer);
 }
 
+static void put_delta(struct json_writer *writer, const struct openai_chunk *chunk)
+{
+    static const struct buffer none;
+    const struct tool_calls *calls = chunk->calls;
+    const struct buffer *text = calls           ? &calls->content
+                                : chunk->answer ? &chunk->answer->out
+                                                : &none;
+    json_open_object(writer);
+    if (chunk->first) {
+        json_key(writer, "role");
+        json_put_text(writer, "assistant");
+    }
+    if (chunk->first || (calls ? text->size > 0 : chunk->answer != NULL)) {
+        json_key(writer, "content");
+        json_put_string(writer, text->size > 0 ? text->data : "", text->size);
+    }
+    if (calls && tool_calls_grown(calls))
+        put_call_deltas(writer, calls);
+    json_close_object(writer);
+}
+
 static void put_choice(struct json_writer *writer, const struct openai_head *head,
                        const struct openai_chunk *chunk)
 {
@@ -324,16 +414,7 @@ static void put_choice(struct json_writer *writer, const struct openai_head *hea
     json_put_u64(writer, chunk->index);
     if (head->endpoint == OPENAI_CHAT) {
         json_key(writer, "delta");
-        json_open_object(writer);
-        if (chunk->first) {
-            json_key(writer, "role");
-            json_put_text(writer, "assistant");
-        }
-        if (chunk->first || answer) {
-            json_key(writer, "content");
-            json_put_string(writer, answer ? answer->out.data : "", answer ? answer->out.size : 0);
-        }
-        json_close_object(writer);
+        put_delta(writer, chunk);
     } else {
         json_key(writer, "text");
         json_put_string(writer, answer ? answer->out.data : "", answer ? answer->out.size : 0);

@@ -43,6 +43,7 @@ struct openai_end {
 /* One choice of a whole answer, from what `answer` holds. */
 struct openai_choice {
     const struct answer *answer;
+    const struct tool_calls *calls; /* its text as content and calls; NULL: as it is */
     struct openai_end end;
 };
 /* choices: [count], numbered in this order. timings may be NULL. */
@@ -52,9 +53,10 @@ void openai_body_write(const struct openai_head *head, const struct openai_choic
 
 enum openai_usage_mode { OPENAI_USAGE_ABSENT, OPENAI_USAGE_NULL, OPENAI_USAGE_GIVEN };
 struct openai_chunk {
-    uint32_t index;              /* of the choice */
-    bool first;                  /* of this choice; a chat says who speaks */
-    const struct answer *answer; /* its text and ready tokens; NULL for none */
+    uint32_t index;                 /* of the choice */
+    bool first;                     /* of this choice; a chat says who speaks */
+    const struct answer *answer;    /* its text and ready tokens; NULL for none */
+    const struct tool_calls *calls; /* as in a whole answer: what of them was not taken */
     struct openai_end end;
     bool without_choices; /* the closing chunk with usage */
     enum openai_usage_mode usage_mode;

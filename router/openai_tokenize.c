@@ -73,6 +73,22 @@ static void put_token_strings(struct json_writer *writer, const struct text *tex
     buffer_free(&scratch);
 }
 
+/* Tools are shown as in a chat; what they ask of the answer does not matter here. */
+static enum status read_messages(const struct json *body, const struct openai_rules *rules,
+                                 struct token_list *ids, struct openai_error *error)
+{
+    struct openai_tools tools;
+    struct openai_grammar grammar = {0};
+    const struct json *list;
+    enum status status =
+        openai_tools_read(body, &rules->tools, rules->text, &tools, &list, &grammar, error);
+    if (status == STATUS_OK)
+        status = openai_messages_read(body, list, rules, ids, NULL, error);
+    openai_tools_free(&tools);
+    buffer_free(&grammar.source);
+    return status;
+}
+
 static enum status write_prompt(const struct json *body, const struct openai_rules *rules,
                                 struct token_list *ids, struct buffer *out,
                                 struct openai_error *error)
@@ -85,7 +101,7 @@ static enum status write_prompt(const struct json *body, const struct openai_rul
     if (prompt)
         TRY(openai_text_read(body, rules, ids, error));
     else
-        TRY(openai_messages_read(body, rules, ids, NULL, error));
+        TRY(read_messages(body, rules, ids, error));
     struct json_writer writer;
     json_writer_init(&writer, out);
     json_open_object(&writer);

@@ -29,6 +29,7 @@ struct served_model {
     uint32_t index; /* in the router's list, and to the fleet */
     const char *name;
     const struct text *text;
+    struct tool_manner tools;
     struct session_queue queue; /* QUEUED requests in their order */
     uint32_t session_count;     /* requests whose body has named it */
     uint32_t queue_count;
@@ -40,7 +41,9 @@ struct served_model {
 /* One of the answers to it. */
 struct session_choice {
     struct answer answer;
-    bool begun, closed; /* of a stream */
+    struct tool_calls calls; /* in its text, where the request has tools to look for */
+    size_t calls_fed;        /* bytes of answer.out that they have seen */
+    bool begun, closed;      /* of a stream */
     uint64_t last_token_ns;
 };
 
@@ -178,6 +181,8 @@ void session_place(struct session *session);
 struct session *session_find(const struct router *router, uint64_t id);
 
 /* session_answer.c: what the client sees. */
+void session_choice_init(struct session *session, uint32_t index);
+void session_choice_free(struct session_choice *choice);
 /* Streams or gathers; true when a stop string was met or the client takes too little (*slow_out).
  */
 bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out);

@@ -1,6 +1,19 @@
 /* The models of this router: what is known of each when a request comes, what waits for it, what is
  * counted of it. */
+#include "base/log.h"
 #include "router/router_internal.h"
+
+/* Chat formats that are known so far show neither tools nor calls. */
+static struct tool_manner choose_manner(const struct router_options *options, const char *name)
+{
+    const bool told = options->tool_call_parser < TOOL_STYLE_COUNT;
+    const struct tool_manner manner = {.style = told ? (enum tool_style)options->tool_call_parser
+                                                     : TOOL_STYLE_HERMES};
+    LOG_INFO("model %s: tool calls in the style %s, %s", name, tool_syntax(manner.style)->name,
+             manner.in_template ? "which its chat template shows"
+                                : "told of in the system message");
+    return manner;
+}
 
 void served_models_init(struct router *router, const struct model_list *list)
 {
@@ -10,6 +23,7 @@ void served_models_init(struct router *router, const struct model_list *list)
         model->index = i;
         model->name = list->items[i].name;
         model->text = list->items[i].text;
+        model->tools = choose_manner(&router->options, model->name);
         TAILQ_INIT(&model->queue);
         if (list->count > 1)
             model->metrics = router_metrics_create();
@@ -34,6 +48,7 @@ void served_models_rules(const struct router *router, struct openai_rules *rules
             .context_tokens = fleet_context_tokens(router->fleet, i),
             .page_tokens = fleet_page_tokens(router->fleet, i),
             .default_max_tokens = router->options.default_max_tokens,
+            .tools = model->tools,
         };
     }
 }

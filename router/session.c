@@ -185,7 +185,7 @@ static void session_free(struct session *session)
     loop_timer_destroy(session->timer);
     request_free(&session->request);
     for (uint32_t i = 0; i < session->choice_count; i++)
-        answer_free(&session->choices[i].answer);
+        session_choice_free(&session->choices[i]);
     free(session->choices);
     free(session->pages.hashes);
     if (session->parse_status == STATUS_OK)
@@ -336,7 +336,7 @@ static void make_choices(struct session *session)
     session->choice_count = session->request.choice_count = count;
     session->head.request = &session->parsed;
     for (uint32_t i = 0; i < count; i++)
-        answer_init(&session->choices[i].answer, session->model->text, &session->parsed);
+        session_choice_init(session, i);
 }
 
 /* Which model the body names, also when something else in it is wrong. */

@@ -3,8 +3,25 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/random.h"
 #include "router/router_internal.h"
 #include "router/sse.h"
+
+void session_choice_init(struct session *session, uint32_t index)
+{
+    struct session_choice *choice = &session->choices[index];
+    const struct openai_tools *tools = &session->parsed.tools;
+    answer_init(&choice->answer, session->model->text, &session->parsed);
+    tool_calls_init(&choice->calls, tools->style, &tools->names,
+                    tools->parallel ? TOOL_CALLS_MAX : 1,
+                    random_at(session->router->instance, session->request.id, index));
+}
+
+void session_choice_free(struct session_choice *choice)
+{
+    answer_free(&choice->answer);
+    tool_calls_free(&choice->calls);
+}
 
 static double ms_between(uint64_t from_ns, uint64_t to_ns)
 {
@@ -67,6 +84,32 @@ static struct openai_timings timings_of(const struct session *session)
     return timings;
 }
 
+/* What the choice's text is told as: NULL where no calls are looked for. */
+static struct tool_calls *calls_of(struct session *session, uint32_t index)
+{
+    return session->parsed.tools.style == TOOL_STYLE_NONE ? NULL : &session->choices[index].calls;
+}
+
+/* Text that is free to go goes through the calls; over: it was the last. */
+static void feed_calls(struct session_choice *choice, struct tool_calls *calls, bool over)
+{
+    if (!calls)
+        return;
+    const struct buffer *text = &choice->answer.out;
+    tool_calls_feed(calls, text->data + choice->calls_fed, text->size - choice->calls_fed);
+    choice->calls_fed = text->size;
+    if (over)
+        tool_calls_finish(calls);
+}
+
+/* A call that was asked for by its name ends an answer as it would have ended anyway. */
+static bool ends_with_calls(const struct session *session, uint32_t index, bool cut)
+{
+    return session->parsed.tools.style != TOOL_STYLE_NONE &&
+           session->parsed.tools.choice != OPENAI_TOOL_CHOICE_NAMED &&
+           tool_calls_end(&session->choices[index].calls, cut);
+}
+
 static struct openai_end end_of(const struct session *session, uint32_t index)
 {
     const struct request_choice *choice = &session->request.choices[index];
@@ -83,6 +126,8 @@ static struct openai_end end_of(const struct session *session, uint32_t index)
                 end.stop_id = choice->stop_id;
         }
     }
+    if (ends_with_calls(session, index, matched < 0 && choice->finish == REQUEST_FINISH_LENGTH))
+        end.finish_reason = "tool_calls";
     return end;
 }
 
@@ -105,25 +150,31 @@ static struct openai_chunk chunk_of(const struct session *session, uint32_t inde
     return chunk;
 }
 
-/* What the answer has ready, as one chunk. */
-static void add_text_chunk(struct session *session, uint32_t index, struct buffer *out)
+/* What the answer has ready, as one chunk; over: no more comes. */
+static void add_text_chunk(struct session *session, uint32_t index, bool over, struct buffer *out)
 {
     struct session_choice *choice = &session->choices[index];
+    struct tool_calls *calls = calls_of(session, index);
     if (session->endpoint == OPENAI_CHAT && !choice->begun) {
         struct openai_chunk role = chunk_of(session, index);
         role.first = true;
         add_chunk(session, &role, out);
         choice->begun = true;
     }
-    if (choice->answer.out.size == 0)
+    feed_calls(choice, calls, over);
+    if (calls ? !tool_calls_ready(calls) : choice->answer.out.size == 0)
         return;
     struct openai_chunk chunk = chunk_of(session, index);
     chunk.first = !choice->begun;
     choice->begun = true;
     chunk.answer = &choice->answer;
+    chunk.calls = calls;
     add_chunk(session, &chunk, out);
     session_keep_answer(session, &choice->answer.out);
     answer_take(&choice->answer);
+    choice->calls_fed = 0;
+    if (calls)
+        tool_calls_take(calls);
 }
 
 static void begin_stream(struct session *session)
@@ -159,7 +210,7 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
         session_measure_token(session, choice, i == 0);
         stopped = push_token(choice, step, i);
         if (session->parsed.stream)
-            add_text_chunk(session, step->choice, out);
+            add_text_chunk(session, step->choice, false, out);
     }
     if (!session->parsed.stream)
         return stopped;
@@ -180,10 +231,11 @@ static void close_choice(struct session *session, uint32_t index,
     choice->closed = true;
     if (choice->answer.match.matched < 0)
         answer_finish(&choice->answer);
-    add_text_chunk(session, index, out);
+    add_text_chunk(session, index, true, out);
     struct openai_chunk last = chunk_of(session, index);
     /* Log-probabilities of tokens that gave no text of their own. */
     last.answer = choice->answer.ready_count > 0 ? &choice->answer : NULL;
+    last.calls = calls_of(session, index);
     last.first = !choice->begun;
     last.end = end_of(session, index);
     last.timings = timings;
@@ -230,7 +282,10 @@ static void finish_body(struct session *session, const struct openai_timings *ti
         struct answer *answer = &session->choices[i].answer;
         if (answer->match.matched < 0)
             answer_finish(answer);
-        choices[i] = (struct openai_choice){.answer = answer, .end = end_of(session, i)};
+        struct tool_calls *calls = calls_of(session, i);
+        feed_calls(&session->choices[i], calls, true);
+        choices[i] =
+            (struct openai_choice){.answer = answer, .calls = calls, .end = end_of(session, i)};
         session_keep_answer(session, &answer->out);
     }
     const struct openai_usage usage = usage_of(session);

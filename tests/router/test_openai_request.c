@@ -176,8 +176,7 @@ static const struct bad bads[] = {
     {OPENAI_CHAT, CHAT("\"bad_words\":[\"a\",3]"), "bad_words", "is 3"},
     {OPENAI_CHAT, CHAT("\"bad_words\":[\"a\",\"\"]"), "bad_words", "empty string"},
     {OPENAI_CHAT, CHAT("\"bad_words\":[\"  \"]"), "bad_words", "empty string"},
-    {OPENAI_CHAT, CHAT("\"tools\":[{}]"), "tools", "not supported yet"},
-    {OPENAI_CHAT, CHAT("\"tool_choice\":\"required\""), "tool_choice", "\"required\""},
+    {OPENAI_COMPLETIONS, TEXT("\"tools\":[{}]"), "tools", "chat/completions only"},
     {OPENAI_CHAT, CHAT("\"response_format\":\"json\""), "response_format", "an object"},
     {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_object\"}"), "response_format",
      "\"json_object\""},
@@ -254,7 +253,7 @@ Test(openai_request, accepts)
         CHAT("\"best_of\":1,\"echo\":false,\"suffix\":\"\",\"prompt_logprobs\":0"),
         CHAT("\"n\":3,\"best_of\":3"),
         CHAT("\"n\":1,\"presence_penalty\":0,\"frequency_penalty\":0.0,\"logit_bias\":{},"
-             "\"tools\":[],\"tool_choice\":\"none\",\"response_format\":{\"type\":\"text\"},"
+             "\"tool_choice\":\"none\",\"response_format\":{\"type\":\"text\"},"
              "\"repetition_penalty\":1.0"),
         CHAT("\"temperature\":0,\"top_p\":1,\"top_k\":-1,\"min_p\":0.05,\"seed\":-1"),
         CHAT("\"max_tokens\":16.0,\"model\":\"tiny\""),
