@@ -1,6 +1,7 @@
 #include "router/openai_prompt.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,70 +74,79 @@ enum status openai_content_read(const struct json *body, const struct openai_rul
     return encode(content, "content", parse_special, rules, ids, error);
 }
 
-static enum status read_ids(const struct json *array, const struct openai_rules *rules,
-                            struct token_list *ids, struct openai_error *error)
+/* name: what the array is called in an error. */
+static enum status read_ids(const struct json *array, const char *name,
+                            const struct openai_rules *rules, struct token_list *ids,
+                            struct openai_error *error)
 {
     const size_t count = json_count(array);
     const uint32_t vocab_count = text_info(rules->text)->vocab_count;
     if (count > OPENAI_PROMPT_TOKENS_MAX)
         return openai_error_set(error, 400, "prompt", "context_length_exceeded",
-                                "`prompt` has %zu ids; the limit is %d.", count,
+                                "`%s` has %zu ids; the limit is %d.", name, count,
                                 OPENAI_PROMPT_TOKENS_MAX);
     for (size_t i = 0; i < count; i++) {
         const struct json *item = json_at(array, i);
         char text[FIELD_VALUE_BYTES];
         if (json_kind(item) != JSON_INT)
             return openai_error_set(error, 400, "prompt", NULL,
-                                    "`prompt[%zu]` must be a token id like those before it, but "
+                                    "`%s[%zu]` must be a token id like those before it, but "
                                     "is %s.",
-                                    i, field_value_text(item, text));
+                                    name, i, field_value_text(item, text));
         const int64_t id = json_int(item);
         if (id < 0 || id >= vocab_count)
             return openai_error_set(error, 400, "prompt", NULL,
-                                    "`prompt[%zu]` is %" PRId64
+                                    "`%s[%zu]` is %" PRId64
                                     ", but token ids of this model go from 0 to %u.",
-                                    i, id, vocab_count - 1);
+                                    name, i, id, vocab_count - 1);
         token_list_add(ids, (int32_t)id);
     }
     return STATUS_OK;
 }
 
-static enum status read_array(const struct json *body, const struct json *array,
-                              const struct openai_rules *rules, struct token_list *ids,
-                              struct openai_error *error)
+/* Whether the array is a prompt, of ids, and no list of prompts. */
+static bool is_ids(const struct json *array)
 {
-    const size_t count = json_count(array);
-    if (count == 0)
-        return STATUS_OK; /* an empty prompt, told below */
-    const struct json *first = json_at(array, 0);
-    if (json_kind(first) == JSON_INT || json_kind(first) == JSON_REAL)
-        return read_ids(array, rules, ids, error);
-    if (json_kind(first) != JSON_STRING && json_kind(first) != JSON_ARRAY)
-        return field_wrong(first, "prompt", "a string or an array of token ids", error);
-    if (count > 1)
-        return openai_error_set(error, 400, "prompt", "unsupported_value",
-                                "`prompt` is a list of %zu prompts; more than one is not "
-                                "supported yet.",
-                                count);
-    return json_kind(first) == JSON_STRING ? read_text(body, first, rules, ids, error)
-                                           : read_ids(first, rules, ids, error);
+    if (json_count(array) == 0)
+        return true;
+    const enum json_kind kind = json_kind(json_at(array, 0));
+    return kind == JSON_INT || kind == JSON_REAL;
+}
+
+enum status openai_prompt_count(const struct json *body, uint32_t *count_out,
+                                struct openai_error *error)
+{
+    const struct json *prompt = field_get(body, "prompt");
+    const bool list = prompt && json_kind(prompt) == JSON_ARRAY && !is_ids(prompt);
+    const size_t count = list ? json_count(prompt) : 1;
+    if (count > OPENAI_PROMPTS_MAX)
+        return openai_error_set(error, 400, "prompt", NULL,
+                                "`prompt` is a list of %zu prompts; the limit is %d.", count,
+                                OPENAI_PROMPTS_MAX);
+    *count_out = (uint32_t)count;
+    return STATUS_OK;
 }
 
 enum status openai_prompt_read(const struct json *body, const struct openai_rules *rules,
-                               struct token_list *ids, struct openai_error *error)
+                               uint32_t index, struct token_list *ids, struct openai_error *error)
 {
     const struct json *prompt = field_get(body, "prompt");
     if (!prompt)
         return openai_error_set(error, 400, "prompt", NULL, "`prompt` is missing.");
+    char name[32] = "prompt";
+    if (json_kind(prompt) == JSON_ARRAY && !is_ids(prompt)) {
+        prompt = json_at(prompt, index);
+        snprintf(name, sizeof name, "prompt[%" PRIu32 "]", index);
+    }
     if (json_kind(prompt) == JSON_STRING)
         TRY(read_text(body, prompt, rules, ids, error));
     else if (json_kind(prompt) == JSON_ARRAY)
-        TRY(read_array(body, prompt, rules, ids, error));
+        TRY(read_ids(prompt, name, rules, ids, error));
     else
         return field_wrong(prompt, "prompt", "a string or an array of token ids", error);
     if (ids->count == 0)
         return openai_error_set(error, 400, "prompt", NULL,
-                                "`prompt` is empty and this model has no token to begin with.");
+                                "`%s` is empty and this model has no token to begin with.", name);
     return STATUS_OK;
 }
 

@@ -8,10 +8,13 @@
 /* A job carries at most this many tokens (transfer/messages.def). */
 enum { OPENAI_PROMPT_TOKENS_MAX = 4194304 };
 
-/* `prompt`: text (no special tokens in it, bos first if the tokenizer says so and
- * `add_special_tokens` is not false), an array of ids, or an array with one of these. */
+/* How many prompts `prompt` holds: 1 to OPENAI_PROMPTS_MAX. */
+enum status openai_prompt_count(const struct json *body, uint32_t *count_out,
+                                struct openai_error *error);
+/* The one at index of them: text (no special tokens in it, bos first if the tokenizer says so and
+ * `add_special_tokens` is not false) or an array of ids. */
 enum status openai_prompt_read(const struct json *body, const struct openai_rules *rules,
-                               struct token_list *ids, struct openai_error *error);
+                               uint32_t index, struct token_list *ids, struct openai_error *error);
 /* `prompt` as a string that may be empty: for /tokenize. */
 enum status openai_text_read(const struct json *body, const struct openai_rules *rules,
                              struct token_list *ids, struct openai_error *error);

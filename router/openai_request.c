@@ -335,6 +335,25 @@ static enum status truncate_prompt(const struct json *body, const struct openai_
     return STATUS_OK;
 }
 
+/* The further prompts of a completion: what there may be of them is said before any is read. */
+static enum status count_prompts(const struct json *body, struct openai_request *out,
+                                 struct openai_error *error)
+{
+    uint32_t count;
+    TRY(openai_prompt_count(body, &count, error));
+    if (count * out->choices > OPENAI_ANSWERS_MAX)
+        return openai_error_set(error, 400, "n", NULL,
+                                "`n` is %u for each of %u prompts, which makes more than %d "
+                                "answers.",
+                                out->choices, count, OPENAI_ANSWERS_MAX);
+    if (count > 1 && out->timings)
+        return openai_error_set(error, 400, "timings", "unsupported_value",
+                                "`timings` are those of one prompt, but `prompt` is a list of %u.",
+                                count);
+    out->more_count = count - 1;
+    return STATUS_OK;
+}
+
 /* The prompt as text, in front of a completion. Of a chat only a final message that goes on. */
 static void fill_echo(const struct openai_rules *rules, struct openai_request *out)
 {
@@ -347,8 +366,9 @@ static void fill_echo(const struct openai_rules *rules, struct openai_request *o
     text_stream_finish(&stream, &out->echo_text);
 }
 
+/* index: of the prompt. */
 static enum status read_body(const struct json *body, const struct openai_rules *rules,
-                             struct openai_request *out, struct openai_error *error)
+                             uint32_t index, struct openai_request *out, struct openai_error *error)
 {
     if (json_kind(body) != JSON_OBJECT)
         return openai_error_set(error, 400, NULL, NULL,
@@ -367,6 +387,8 @@ static enum status read_body(const struct json *body, const struct openai_rules 
     TRY(read_stream(body, out, error));
     TRY(read_extras(body, out, error));
     const struct json *tools = NULL;
+    if (out->endpoint == OPENAI_COMPLETIONS && index == 0)
+        TRY(count_prompts(body, out, error));
     if (out->endpoint == OPENAI_CHAT)
         TRY(openai_tools_read(body, &rules->tools, rules->text, &out->tools, &tools, &out->grammar,
                               error));
@@ -377,7 +399,7 @@ static enum status read_body(const struct json *body, const struct openai_rules 
         TRY(openai_messages_read(body, tools, rules, &out->prompt,
                                  out->echo ? &out->echo_text : NULL, error));
     else
-        TRY(openai_prompt_read(body, rules, &out->prompt, error));
+        TRY(openai_prompt_read(body, rules, index, &out->prompt, error));
     TRY(truncate_prompt(body, rules, out, error));
     TRY(read_lengths(body, rules, out, error));
     fill_echo(rules, out);
@@ -396,6 +418,20 @@ enum status openai_body_parse(const char *body, size_t bytes, struct json **root
     return STATUS_OK;
 }
 
+static enum status read_more(const struct json *body, const struct openai_rules *rules,
+                             struct openai_request *out, struct openai_error *error)
+{
+    if (out->more_count == 0)
+        return STATUS_OK;
+    out->more = calloc(out->more_count, sizeof *out->more);
+    CHECK(out->more != NULL);
+    for (uint32_t i = 0; i < out->more_count; i++) {
+        out->more[i] = (struct openai_request){.endpoint = out->endpoint, .skip_special = true};
+        TRY(read_body(body, rules, i + 1, &out->more[i], error));
+    }
+    return STATUS_OK;
+}
+
 enum status openai_request_parse(enum openai_endpoint endpoint, const char *body, size_t bytes,
                                  const struct openai_rules *rules, struct openai_request *out,
                                  struct openai_error *error)
@@ -404,7 +440,9 @@ enum status openai_request_parse(enum openai_endpoint endpoint, const char *body
     out->rules = NULL;
     TRY(openai_body_parse(body, bytes, &root, error));
     struct openai_request request = {.endpoint = endpoint, .skip_special = true};
-    const enum status status = read_body(root, rules, &request, error);
+    enum status status = read_body(root, rules, 0, &request, error);
+    if (status == STATUS_OK)
+        status = read_more(root, rules, &request, error);
     json_free(root);
     if (status != STATUS_OK) {
         const struct openai_rules *found = request.rules;
@@ -416,7 +454,7 @@ enum status openai_request_parse(enum openai_endpoint endpoint, const char *body
     return STATUS_OK;
 }
 
-void openai_request_free(struct openai_request *request)
+static void free_one(struct openai_request *request)
 {
     token_list_free(&request->prompt);
     token_list_free(&request->stop_ids);
@@ -425,4 +463,12 @@ void openai_request_free(struct openai_request *request)
     buffer_free(&request->grammar.source);
     stop_set_free(&request->stops);
     buffer_free(&request->echo_text);
+}
+
+void openai_request_free(struct openai_request *request)
+{
+    for (uint32_t i = 0; request->more && i < request->more_count; i++)
+        free_one(&request->more[i]);
+    free(request->more);
+    free_one(request);
 }

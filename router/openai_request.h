@@ -24,6 +24,8 @@ enum openai_endpoint { OPENAI_COMPLETIONS, OPENAI_CHAT };
 
 enum {
     OPENAI_CHOICES_MAX = 16,
+    OPENAI_PROMPTS_MAX = 64,
+    OPENAI_ANSWERS_MAX = 256, /* choices of all prompts */
     OPENAI_STOP_IDS_MAX = 128,
     OPENAI_TOP_LOGPROBS_MAX = 20,
     OPENAI_MESSAGES_MAX = 4096,
@@ -53,6 +55,9 @@ struct openai_request {
     bool token_ids_as_text; /* log-probabilities name tokens as token_id:7 */
     uint64_t cache_salt;    /* 0: none. Else prompts are found in caches under the same one only */
     int32_t priority;       /* lower is more urgent, as elsewhere; 0 is usual */
+    /* [more_count] for the further prompts of a completion, each as if it had come alone. */
+    struct openai_request *more;
+    uint32_t more_count;
 };
 
 /* Of a model that is served; those of all of them are a list. */

@@ -183,7 +183,8 @@ static void put_choice_ids(struct json_writer *writer, const struct openai_head 
     if (!head->request->return_token_ids)
         return;
     if (first && head->endpoint == OPENAI_COMPLETIONS)
-        put_ids(writer, "prompt_token_ids", &head->request->prompt);
+        put_ids(writer, "prompt_token_ids",
+                answer ? &answer->request->prompt : &head->request->prompt);
     json_key(writer, "token_ids");
     json_open_array(writer);
     for (size_t i = 0; answer && i < answer->ready_count; i++)

@@ -49,14 +49,29 @@ struct session_choice {
 
 enum { SESSION_AFFINITY_BYTES = 129 };
 
+/* An exchange and the sessions that answer it together, one a prompt. Part of the first of them.
+ * They are freed together, when all have ended. */
+struct session_reply {
+    struct exchange_owner owner;    /* first */
+    struct http_exchange *exchange; /* NULL once answered or gone */
+    struct session **members;       /* [member_count] in the order of the prompts */
+    struct session *only;           /* what it points at while there is one */
+    uint32_t member_count;
+    uint32_t open_count; /* members that have not got all their tokens */
+    uint32_t held;       /* by members that have not ended, and by who walks over them */
+    bool stream_begun;
+    bool abandoned; /* no member goes on */
+};
+
 /* A client's request from its acceptance to its end. `request` decides, the session does. */
 struct session {
-    struct exchange_owner owner; /* first */
     struct router *router;
     struct served_model *model; /* NULL until the body is read, and where that names none */
     uint32_t slot;
     struct request request;
-    struct http_exchange *exchange; /* NULL once answered or gone */
+    struct session_reply *reply;
+    struct session_reply own_reply; /* of the first member, for all */
+    uint32_t prompt_index;          /* which member it is */
     char client_id[HTTP_REQUEST_ID_BYTES];
     struct trace_context trace;
     char traceparent[TRACE_PARENT_BYTES]; /* for workers; empty: no trace */
@@ -76,6 +91,9 @@ struct session {
     /* Its result once it is back: PENDING before. INVALID: parse_error is what the client gets. */
     enum status parse_status;
     bool job_out; /* the text thread has it: it must not be freed */
+    /* [group_count] the first and a session for each further prompt, freed with it; else NULL. */
+    struct session **group;
+    uint32_t group_count;
 
     struct buffer said; /* of the answer, what may have to be logged */
 
@@ -85,7 +103,7 @@ struct session {
     struct openai_head head;
     struct session_choice *choices; /* [choice_count] */
     uint32_t choice_count;          /* 0: the request is not parsed yet */
-    bool stream_begun, token_seen;
+    bool token_seen;
     int http_status; /* said to the client; 0 for none yet */
     const char *outcome;
 
@@ -159,6 +177,26 @@ void session_feed(struct session *session, const struct request_event *event);
 /* The same for EVENT_RESERVED, whose message goes on to the prefill node. */
 void session_feed_reserved(struct session *session, const struct request_event *event,
                            const struct msg_reserved *reserved);
+/* The deadline of the request, as a timer. */
+void session_set_timer(struct session *session);
+/* Gives a session its slot and its id, and begins it as one accepted at accepted_ns. */
+void session_open(struct session *session, uint64_t accepted_ns);
+/* Once its text is read: makes what holds its answers, and feeds it. */
+void session_begin(struct session *session);
+/* Of one that has ended, or never was opened. */
+void session_free(struct session *session);
+
+/* session_reply.c: several prompts, one answer. */
+void session_reply_init(struct session *first, struct http_exchange *exchange);
+/* A session for each further prompt that was read, not opened yet; text thread. */
+void session_reply_split(struct session *first);
+/* Opens them and begins all. BUSY: the router has no slots for so many. */
+enum status session_reply_begin(struct session *first);
+/* Ends the members that go on, without a word: the client left, or was told of a failure. */
+void session_reply_abandon(struct session_reply *reply);
+/* A member has ended, or a walk over them has; all may be freed. */
+void session_reply_release(struct session_reply *reply);
+
 /* session_place.c */
 /* Each sets what is to follow, unless something is to already. */
 void session_next_event(struct session_next *next, enum request_event_kind kind);
@@ -190,8 +228,10 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
 void session_end_choice(struct session *session, uint32_t index);
 /* Tokens of all choices together. */
 uint32_t session_token_count(const struct session *session);
+/* One prompt has all its tokens; with the last of them the answer ends. */
 void session_finish(struct session *session);
 void session_fail(struct session *session);
+void session_drop(struct session *session); /* closes the connection without a word */
 
 /* router.c */
 void router_pump_queue(struct router *router);

@@ -162,20 +162,18 @@ static void perform(struct session *session, const struct request_action *action
         break;
     case ACTION_DROP:
         session_measure_outcome(session, METRIC_FINISH_CANCELLED, "cancelled");
-        if (session->exchange)
-            http_exchange_abort(session->exchange);
-        session->exchange = NULL;
+        session_drop(session);
         break;
     }
 }
 
 /* ---- life ---- */
 
-static void session_free(struct session *session)
+static void give_slot_back(struct session *session)
 {
     struct router *router = session->router;
     struct session_slot *slot = &router->slots[session->slot];
-    CHECK(session->request.state == REQUEST_ENDED && !session->exchange && !session->queued);
+    CHECK(session->request.state == REQUEST_ENDED && !session->queued);
     slot->session = NULL;
     slot->next_free = router->first_free;
     router->first_free = session->slot;
@@ -184,6 +182,12 @@ static void session_free(struct session *session)
         session->model->session_count--;
     loop_timer_destroy(session->timer);
     request_free(&session->request);
+}
+
+void session_free(struct session *session)
+{
+    if (session->timer)
+        give_slot_back(session);
     for (uint32_t i = 0; i < session->choice_count; i++)
         session_choice_free(&session->choices[i]);
     free(session->choices);
@@ -195,7 +199,7 @@ static void session_free(struct session *session)
     free(session);
 }
 
-static void set_timer(struct session *session)
+void session_set_timer(struct session *session)
 {
     const uint64_t deadline = request_deadline_ns(&session->request);
     if (deadline == session->timer_ns)
@@ -273,15 +277,12 @@ static void feed(struct session *session, const struct request_event *first,
             perform(session, &actions.items[i], reserved, &next);
         after_state_change(session, from, next.set);
     }
-    if (session->request.state != REQUEST_ENDED) {
-        set_timer(session);
+    session_set_timer(session);
+    if (session->request.state != REQUEST_ENDED)
         return;
-    }
     struct router *router = session->router;
-    if (session->job_out)
-        loop_timer_stop(session->timer); /* freed when the text thread gives it back */
-    else
-        session_free(session);
+    if (!session->job_out) /* else when the text thread gives it back */
+        session_reply_release(session->reply);
     router_session_ended(router);
 }
 
@@ -324,8 +325,10 @@ static void run_job(struct text_job *job)
                              session->rules, &session->parsed, &session->parse_error);
     if (!session_keeps_text(session))
         buffer_free(&session->body);
-    if (session->job_status == STATUS_OK)
-        session_hash_pages(session, session->parsed.rules->page_tokens);
+    if (session->job_status != STATUS_OK)
+        return;
+    session_hash_pages(session, session->parsed.rules->page_tokens);
+    session_reply_split(session);
 }
 
 static void make_choices(struct session *session)
@@ -354,6 +357,25 @@ static void take_model(struct session *session)
             hash64(session->affinity, strlen(session->affinity), session->model->index);
 }
 
+void session_begin(struct session *session)
+{
+    session->request.prompt_tokens = (uint32_t)session->parsed.prompt.count;
+    session->request.max_tokens = session->parsed.max_tokens;
+    session->request.reports_wanted = session->parsed.timings;
+    make_choices(session);
+    const struct request_event event = {.kind = EVENT_ENCODED};
+    session_feed(session, &event);
+}
+
+static void fail_beginning(struct session *session, int http_status, const char *code,
+                           const char *text)
+{
+    struct request_failure failure;
+    request_failure_set(&failure, http_status, code, "%s", text);
+    const struct request_event event = {.kind = EVENT_FAILED, .failure = &failure};
+    session_feed(session, &event);
+}
+
 static void job_done(struct text_job *job)
 {
     struct session *session =
@@ -362,23 +384,14 @@ static void job_done(struct text_job *job)
     session->parse_status = session->job_status;
     session_cut_body(session);
     take_model(session);
-    if (session->request.state == REQUEST_ENDED) {
-        session_free(session); /* the client left meanwhile */
-        return;
-    }
-    struct request_event event = {.kind = EVENT_ENCODED};
-    struct request_failure failure;
-    if (session->parse_status == STATUS_OK) {
-        session->request.prompt_tokens = (uint32_t)session->parsed.prompt.count;
-        session->request.max_tokens = session->parsed.max_tokens;
-        session->request.reports_wanted = session->parsed.timings;
-        make_choices(session);
-    } else {
-        request_failure_set(&failure, session->parse_error.http_status, session->parse_error.code,
-                            "%s", session->parse_error.message);
-        event = (struct request_event){.kind = EVENT_FAILED, .failure = &failure};
-    }
-    session_feed(session, &event);
+    if (session->request.state == REQUEST_ENDED)
+        session_reply_release(session->reply); /* the client left meanwhile */
+    else if (session->parse_status != STATUS_OK)
+        fail_beginning(session, session->parse_error.http_status, session->parse_error.code,
+                       session->parse_error.message);
+    else if (session_reply_begin(session) != STATUS_OK)
+        fail_beginning(session, 503, "overloaded",
+                       "The server has not room for so many prompts now.");
 }
 
 static uint64_t take_slot(struct router *router, struct session *session)
@@ -421,12 +434,16 @@ static enum status take_deadline(struct session *session, const struct http_exch
     return STATUS_OK;
 }
 
-static void on_client_gone(struct exchange_owner *owner)
+void session_open(struct session *session, uint64_t accepted_ns)
 {
-    struct session *session = (struct session *)(void *)owner;
-    session->exchange = NULL;
-    const struct request_event event = {.kind = EVENT_CLIENT_GONE};
-    session_feed(session, &event);
+    struct router *router = session->router;
+    const uint64_t id = take_slot(router, session);
+    request_init(&session->request, id, &router->limits, accepted_ns);
+    if (session->deadline_ms > 0)
+        request_limit(&session->request, session->deadline_ms);
+    session->timer = loop_timer_create(router->loop, on_timer, session);
+    session_put_journal(session);
+    session_set_timer(session);
 }
 
 static void refuse(struct http_exchange *exchange, const char *code, const char *text)
@@ -447,11 +464,8 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
     struct session *session =
         calloc(1, sizeof *session + router->model_count * sizeof session->rules[0]);
     CHECK(session != NULL);
-    *session = (struct session){.owner.on_gone = on_client_gone,
-                                .router = router,
-                                .endpoint = endpoint,
-                                .key = key,
-                                .parse_status = STATUS_PENDING};
+    *session = (struct session){
+        .router = router, .endpoint = endpoint, .key = key, .parse_status = STATUS_PENDING};
     buffer_add(&session->body, http->body, http->body_bytes);
     session->body_bytes = http->body_bytes;
     session->job = (struct text_job){
@@ -477,15 +491,9 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
         return;
     }
     session->job_out = true;
-    session->exchange = exchange;
-    const uint64_t id = take_slot(router, session);
-    request_init(&session->request, id, &router->limits, now_ns(session));
-    if (session->deadline_ms > 0)
-        request_limit(&session->request, session->deadline_ms);
-    openai_head_init(&session->head, endpoint, id, (int64_t)(clock_wall_ms() / 1000),
-                     router->models[0].name, router->models[0].text);
-    session->timer = loop_timer_create(router->loop, on_timer, session);
-    http_exchange_set_context(exchange, &session->owner);
-    session_put_journal(session);
-    set_timer(session);
+    session_reply_init(session, exchange);
+    session_open(session, now_ns(session));
+    openai_head_init(&session->head, endpoint, session->request.id,
+                     (int64_t)(clock_wall_ms() / 1000), router->models[0].name,
+                     router->models[0].text);
 }

@@ -45,6 +45,12 @@ static uint32_t end_tokens(const struct request *request)
     return count;
 }
 
+/* The number that the client knows a choice by. */
+static uint32_t choice_number(const struct session *session, uint32_t index)
+{
+    return session->prompt_index * session->choice_count + index;
+}
+
 static struct openai_usage usage_of(const struct session *session)
 {
     const struct request *request = &session->request;
@@ -140,7 +146,7 @@ static void add_chunk(struct session *session, const struct openai_chunk *chunk,
 
 static struct openai_chunk chunk_of(const struct session *session, uint32_t index)
 {
-    struct openai_chunk chunk = {.index = index, .end = {.stop_id = -1}};
+    struct openai_chunk chunk = {.index = choice_number(session, index), .end = {.stop_id = -1}};
     if (session->parsed.continuous_usage) {
         chunk.usage_mode = OPENAI_USAGE_GIVEN;
         chunk.usage = usage_of(session);
@@ -179,11 +185,11 @@ static void add_text_chunk(struct session *session, uint32_t index, bool over, s
 
 static void begin_stream(struct session *session)
 {
-    if (session->stream_begun)
-        return;
-    session->stream_begun = true;
     session->http_status = 200;
-    http_stream_begin(session->exchange, "text/event-stream; charset=utf-8");
+    if (session->reply->stream_begun)
+        return;
+    session->reply->stream_begun = true;
+    http_stream_begin(session->reply->exchange, "text/event-stream; charset=utf-8");
 }
 
 /* One token of a step, wherever its log-probabilities lie. */
@@ -216,7 +222,7 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
         return stopped;
     begin_stream(session);
     if (out->size > 0)
-        *slow_out = http_stream_send(session->exchange, out->data, out->size) >
+        *slow_out = http_stream_send(session->reply->exchange, out->data, out->size) >
                     session->router->options.stream_bytes;
     return stopped;
 }
@@ -250,10 +256,24 @@ void session_end_choice(struct session *session, uint32_t index)
     buffer_clear(out);
     begin_stream(session);
     close_choice(session, index, NULL, out);
-    http_stream_send(session->exchange, out->data, out->size);
+    http_stream_send(session->reply->exchange, out->data, out->size);
 }
 
-static void finish_stream(struct session *session, const struct openai_timings *timings)
+/* Of all prompts together. */
+static struct openai_usage usage_of_all(const struct session_reply *reply)
+{
+    struct openai_usage sum = {0};
+    for (uint32_t i = 0; i < reply->member_count; i++) {
+        const struct openai_usage usage = usage_of(reply->members[i]);
+        sum.prompt_tokens += usage.prompt_tokens;
+        sum.completion_tokens += usage.completion_tokens;
+        sum.cached_tokens += usage.cached_tokens;
+    }
+    return sum;
+}
+
+/* last: no other prompt is open. */
+static void finish_stream(struct session *session, bool last, const struct openai_timings *timings)
 {
     struct buffer *out = &session->router->scratch;
     const bool usage = session->parsed.include_usage;
@@ -261,48 +281,73 @@ static void finish_stream(struct session *session, const struct openai_timings *
     begin_stream(session);
     for (uint32_t i = 0; i < session->choice_count; i++)
         close_choice(session, i, usage ? NULL : timings, out);
-    if (usage) {
+    if (last && usage) {
         const struct openai_chunk closing = {.without_choices = true,
                                              .usage_mode = OPENAI_USAGE_GIVEN,
-                                             .usage = usage_of(session),
+                                             .usage = usage_of_all(session->reply),
                                              .timings = timings};
         add_chunk(session, &closing, out);
     }
-    sse_done(out);
-    http_stream_send(session->exchange, out->data, out->size);
-    http_stream_end(session->exchange, false);
+    if (last)
+        sse_done(out);
+    http_stream_send(session->reply->exchange, out->data, out->size);
+    if (last)
+        http_stream_end(session->reply->exchange, false);
 }
 
-static void finish_body(struct session *session, const struct openai_timings *timings)
+static struct openai_choice whole_choice(struct session *session, uint32_t index)
 {
-    struct openai_choice choices[REQUEST_CHOICES_MAX];
-    struct buffer *out = &session->router->scratch;
+    struct answer *answer = &session->choices[index].answer;
+    if (answer->match.matched < 0)
+        answer_finish(answer);
+    struct tool_calls *calls = calls_of(session, index);
+    feed_calls(&session->choices[index], calls, true);
+    session_keep_answer(session, &answer->out);
+    return (struct openai_choice){.answer = answer, .calls = calls, .end = end_of(session, index)};
+}
+
+static void finish_body(struct session_reply *reply, const struct openai_timings *timings)
+{
+    struct openai_choice choices[OPENAI_ANSWERS_MAX];
+    struct session *first = reply->members[0];
+    struct buffer *out = &first->router->scratch;
+    uint32_t count = 0;
     buffer_clear(out);
-    for (uint32_t i = 0; i < session->choice_count; i++) {
-        struct answer *answer = &session->choices[i].answer;
-        if (answer->match.matched < 0)
-            answer_finish(answer);
-        struct tool_calls *calls = calls_of(session, i);
-        feed_calls(&session->choices[i], calls, true);
-        choices[i] =
-            (struct openai_choice){.answer = answer, .calls = calls, .end = end_of(session, i)};
-        session_keep_answer(session, &answer->out);
+    for (uint32_t m = 0; m < reply->member_count; m++) {
+        struct session *session = reply->members[m];
+        for (uint32_t i = 0; i < session->choice_count; i++) {
+            CHECK(count < OPENAI_ANSWERS_MAX);
+            choices[count++] = whole_choice(session, i);
+        }
     }
-    const struct openai_usage usage = usage_of(session);
-    openai_body_write(&session->head, choices, session->choice_count, &usage, timings, out);
-    http_reply_json(session->exchange, 200, out->data, out->size);
+    const struct openai_usage usage = usage_of_all(reply);
+    openai_body_write(&first->head, choices, count, &usage, timings, out);
+    http_reply_json(reply->exchange, 200, out->data, out->size);
 }
 
 void session_finish(struct session *session)
 {
+    struct session_reply *reply = session->reply;
     const struct openai_timings timings = timings_of(session);
     const struct openai_timings *wanted = session->parsed.timings ? &timings : NULL;
+    CHECK(reply->open_count > 0);
+    const bool last = --reply->open_count == 0;
     if (session->parsed.stream)
-        finish_stream(session, wanted);
-    else
-        finish_body(session, wanted);
+        finish_stream(session, last, wanted);
+    else if (last)
+        finish_body(reply, wanted);
     session->http_status = 200;
-    session->exchange = NULL;
+    if (last)
+        reply->exchange = NULL;
+}
+
+void session_drop(struct session *session)
+{
+    struct session_reply *reply = session->reply;
+    if (reply->exchange)
+        http_exchange_abort(reply->exchange);
+    reply->exchange = NULL;
+    session_reply_abandon(reply);
 }
 
 /* The exception to "an answer begins with its status": once a stream runs, the error is its last
@@ -314,8 +359,8 @@ static void fail_stream(struct session *session, const struct openai_error *erro
     sse_open(out);
     openai_error_write(error, out);
     sse_close(out);
-    http_stream_send(session->exchange, out->data, out->size);
-    http_stream_end(session->exchange, true);
+    http_stream_send(session->reply->exchange, out->data, out->size);
+    http_stream_end(session->reply->exchange, true);
 }
 
 void session_fail(struct session *session)
@@ -329,12 +374,14 @@ void session_fail(struct session *session)
         openai_error_hide_places(&error);
     }
     error.retry_after_s = failure->retry_s;
-    if (session->stream_begun) {
+    if (session->reply->stream_begun) {
+        session->http_status = 200;
         router_metrics_count_error(session->router->metrics, error.code, error.http_status);
         fail_stream(session, &error);
     } else {
         session->http_status = error.http_status;
-        http_reply_error(session->exchange, &error);
+        http_reply_error(session->reply->exchange, &error);
     }
-    session->exchange = NULL;
+    session->reply->exchange = NULL;
+    session_reply_abandon(session->reply);
 }

@@ -26,6 +26,8 @@ TestSuite(openai_request, .init = set_up, .fini = tear_down);
 static const char prompt_of_64[] =
     "0123456789012345678901234567890123456789012345678901234567890123";
 
+#define TEN_PROMPTS "[0],[1],[2],[3],[4],[5],[6],[7],[8],[9],"
+
 struct bad {
     enum openai_endpoint endpoint;
     const char *body;
@@ -74,8 +76,18 @@ static const struct bad bads[] = {
     {OPENAI_COMPLETIONS, "{\"prompt\":[263]}", "prompt", "from 0 to 262"},
     {OPENAI_COMPLETIONS, "{\"prompt\":[5279552648203111001]}", "prompt", "5279552648203111001"},
     {OPENAI_COMPLETIONS, "{\"prompt\":[1.5]}", "prompt", "1.5"},
-    {OPENAI_COMPLETIONS, "{\"prompt\":[\"a\",\"b\"]}", "prompt", "list of 2 prompts"},
-    {OPENAI_COMPLETIONS, "{\"prompt\":[[1],[2]]}", "prompt", "not supported yet"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[\"a\",\"\"]}", "prompt", "`prompt[1]` is empty"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[[1],[]]}", "prompt", "`prompt[1]` is empty"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[[1],[2,-1]]}", "prompt", "`prompt[1][1]` is -1"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[\"a\",3]}", "prompt", "is 3"},
+    {OPENAI_COMPLETIONS,
+     "{\"prompt\":[" TEN_PROMPTS TEN_PROMPTS TEN_PROMPTS TEN_PROMPTS TEN_PROMPTS TEN_PROMPTS
+     "[1],[2],[3],[4],[5]]}",
+     "prompt", "list of 65 prompts; the limit is 64"},
+    {OPENAI_COMPLETIONS,
+     "{\"prompt\":[" TEN_PROMPTS "[1],[2],[3],[4],[5],[6],[7]],\"n\":16,\"temperature\":1}", "n",
+     "16 for each of 17 prompts, which makes more than 256 answers"},
+    {OPENAI_COMPLETIONS, "{\"prompt\":[\"a\",\"b\"],\"timings\":true}", "timings", "a list of 2"},
     {OPENAI_CHAT, CHAT("\"model\":\"gpt-4\""), "model", "\"gpt-4\" does not exist"},
     {OPENAI_CHAT, CHAT("\"model\":3"), "model", "a string"},
     {OPENAI_CHAT, CHAT("\"temperature\":-1"), "temperature", "is -1"},
@@ -235,6 +247,30 @@ Test(openai_request, defaults)
     openai_request_free(&request);
     request = parse(OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
     cr_expect_eq(request.max_tokens, 64 - request.prompt.count, "chat takes the room there is");
+    openai_request_free(&request);
+}
+
+Test(openai_request, prompts_of_a_list_are_requests_of_their_own)
+{
+    struct openai_request request =
+        parse(OPENAI_COMPLETIONS, "{\"prompt\":[\"hello\",[1,2,3],\"x\"],\"max_tokens\":62,"
+                                  "\"stop\":\"y\",\"echo\":true,\"seed\":5}");
+    cr_assert_eq(request.more_count, 2);
+    cr_expect_eq(request.prompt.ids[0], TINY_HELLO);
+    cr_expect_eq(request.max_tokens, 62);
+    cr_expect_eq(request.more[0].prompt.count, 3);
+    cr_expect_eq(request.more[0].prompt.ids[2], 3);
+    cr_expect_eq(request.more[0].max_tokens, 61, "each has the room behind its own prompt");
+    cr_expect_eq(request.more[1].prompt.ids[0], 'x');
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(request.more[i].stops.count, 1);
+        cr_expect_eq(request.more[i].sampling.seed, 5);
+        cr_expect_eq(request.more[i].more_count, 0);
+    }
+    cr_expect_eq(request.more[1].echo_text.size, 1);
+    openai_request_free(&request);
+    request = parse(OPENAI_COMPLETIONS, "{\"prompt\":[\"a\"]}");
+    cr_expect_eq(request.more_count, 0);
     openai_request_free(&request);
 }
 
