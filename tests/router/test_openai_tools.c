@@ -29,9 +29,10 @@ static void tear_down(void)
 TestSuite(openai_tools, .init = set_up, .fini = tear_down);
 
 #define USER             "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"
-#define TOOL(name)       "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
+#define NAME(name)       "{\"name\":\"" name "\"}"
+#define TOOL(name)       "{\"type\":\"function\",\"function\":" NAME(name) "}"
 #define TOOLS            "\"tools\":[" TOOL("add") "," TOOL("now") "]"
-#define NAMED(name)      "\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
+#define NAMED(name)      "\"tool_choice\":{\"type\":\"function\",\"function\":" NAME(name) "}"
 #define CHAT(fields)     "{" USER "," fields "}"
 #define MESSAGES(second) "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}," second "]}"
 
