@@ -11,36 +11,42 @@
 #include "tests/router/tiny_text.h"
 #include "worker/job.h"
 
-const char *const fuzz_words[] = {"\"prompt\":",
-                                  "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]",
-                                  "\"role\":\"assistant\"",
-                                  "\"content\":",
-                                  "\"max_tokens\":",
-                                  "\"n\":",
-                                  "\"best_of\":",
-                                  "\"stop\":",
-                                  "\"stop_token_ids\":[",
-                                  "\"logit_bias\":{",
-                                  "\"bad_words\":[",
-                                  "\"allowed_token_ids\":[",
-                                  "\"logprobs\":",
-                                  "\"top_logprobs\":",
-                                  "\"echo\":true",
-                                  "\"cache_salt\":\"",
-                                  "\"truncate_prompt_tokens\":",
-                                  "\"truncation_side\":\"right\"",
-                                  "\"continue_final_message\":true",
-                                  "\"stream\":true",
-                                  "\"tokens\":[",
-                                  "\"seed\":9223372036854775807",
-                                  "-1",
-                                  "1e308",
-                                  "null",
-                                  "\\u0000",
-                                  "},{",
-                                  NULL};
+const char *const fuzz_words[] = {
+    "\"prompt\":",
+    "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]",
+    "\"role\":\"assistant\"",
+    "\"content\":",
+    "\"max_tokens\":",
+    "\"n\":",
+    "\"best_of\":",
+    "\"stop\":",
+    "\"stop_token_ids\":[",
+    "\"logit_bias\":{",
+    "\"bad_words\":[",
+    "\"allowed_token_ids\":[",
+    "\"logprobs\":",
+    "\"top_logprobs\":",
+    "\"echo\":true",
+    "\"cache_salt\":\"",
+    "\"truncate_prompt_tokens\":",
+    "\"truncation_side\":\"right\"",
+    "\"continue_final_message\":true",
+    "\"stream\":true",
+    "\"tokens\":[",
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]",
+    "\"parameters\":{\"type\":\"object\"}",
+    "\"tool_choice\":\"required\"",
+    "\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]",
+    "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"a\"}",
+    "\"seed\":9223372036854775807",
+    "-1",
+    "1e308",
+    "null",
+    "\\u0000",
+    "},{",
+    NULL};
 
-enum { CONTEXT = 64, PAGE_TOKENS = 64, PAGES = 64, EOS = 262 };
+enum { CONTEXT = 1024, PAGE_TOKENS = 64, PAGES = 64, EOS = 262 };
 
 static struct openai_rules rules;
 
@@ -106,8 +112,10 @@ static void tokenizer_check(bool there, const char *body, size_t bytes)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     if (!rules.text)
-        rules = (struct openai_rules){
-            .text = tiny_text_open(), .model_name = "tiny", .context_tokens = CONTEXT};
+        rules = (struct openai_rules){.text = tiny_text_open(),
+                                      .model_name = "tiny",
+                                      .context_tokens = CONTEXT,
+                                      .tools = {.style = TOOL_STYLE_HERMES}};
     if (bytes == 0)
         return 0;
     const char *body = (const char *)data + 1;
