@@ -277,6 +277,18 @@ static uint64_t step_context(const struct decode_engine *engine, uint32_t count)
     return context;
 }
 
+/* Of the step's rows, those of prompts that are read here for the first time. */
+static uint32_t step_read_rows(const struct decode_engine *engine)
+{
+    uint32_t rows = 0;
+    for (uint32_t i = 0; i < engine->running_count; i++) {
+        const struct decode_request *request = &engine->requests[engine->running[i]];
+        if (request->engine.token_count == request->job.given_count)
+            rows += request->engine.rows;
+    }
+    return rows;
+}
+
 static void run_step(struct decode_engine *engine)
 {
     struct worker *worker = engine->worker;
@@ -285,6 +297,7 @@ static void run_step(struct decode_engine *engine)
     const uint64_t start_ns = clock_now_ns(worker->clock);
     const uint32_t count = prepare(engine, &done.step.rows, &best_only);
     const uint64_t context = step_context(engine, count);
+    done.step.read_rows = step_read_rows(engine);
     struct pass_rows rows;
     struct error error;
     const uint64_t forward_ns = clock_now_ns(worker->clock);
@@ -296,7 +309,7 @@ static void run_step(struct decode_engine *engine)
         move_on(engine, start_ns, end_ns, &rows);
     } else {
         fail_all(engine, status, error.text);
-        done.step.rows = 0;
+        done.step.rows = done.step.read_rows = 0;
     }
     done.step.running = engine->running_count;
     done.step.preempted = engine->preempted;

@@ -89,6 +89,7 @@ struct decode_event {
         } token;
         struct {
             uint32_t rows, running;
+            uint32_t read_rows; /* of rows, those of prompts */
             uint64_t busy_ns, forward_ns;
             uint32_t preempted, lost_tokens; /* since the step before */
             struct step_cost cost;
@@ -142,7 +143,8 @@ struct decode_node {
     struct decode_engine engine;
     struct token_batch *tokens;
     struct loop_timer *deadlines;
-    struct rate rate;
+    struct rate rate;      /* of answers */
+    struct rate read_rate; /* of prompts, with what is written beside */
     uint64_t tokens_done;
     uint32_t engine_running;     /* after the last step */
     struct step_cost cost;       /* likewise */
@@ -221,6 +223,9 @@ enum status decode_handoff_create(struct decode_node *node, struct error *error)
 enum status decode_handoff_reserve(struct decode_node *node, struct decode_request *request,
                                    uint32_t lease_ms, uint64_t *ticket_out, struct error *error);
 /* Sends the request to the engine; slots and tokens are complete. */
+/* Tokens of its prompt that it had from the index. */
+uint32_t decode_request_cached(const struct decode_node *node,
+                               const struct decode_request *request);
 void decode_request_admit(struct decode_node *node, struct decode_request *request);
 const struct request_key *decode_request_key(const struct decode_node *node,
                                              const struct decode_request *request);

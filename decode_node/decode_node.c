@@ -16,6 +16,7 @@ void decode_node_batch(const struct decode_options *options, struct worker_batch
         .sequences = options->max_batch,
         .logit_rows = options->max_batch,
         .measured_rows = 1,
+        .read_rows = options->common.chunk_tokens,
     };
 }
 
@@ -65,6 +66,7 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
 {
     struct decode_node *node = arg;
     uint32_t active = 0, reserved = 0;
+    uint64_t unread = 0;
     for (uint32_t i = 0; i < node->table.capacity; i++) {
         const struct decode_request *request = &node->requests[i];
         const struct job *job = &request->job;
@@ -75,8 +77,9 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
         heartbeat->queued_tokens += job->end - job->prompt_count - request->control.written;
         if (request->local && request->member_count > 0 &&
             request->control.written == job->emitted_count)
-            heartbeat->queued_tokens += job->given_count;
+            unread += job->given_count - decode_request_cached(node, request);
     }
+    heartbeat->queued_tokens += unread;
     handoff_receiver_totals(node->receiver, &node->report.totals);
     node->report.peer_count =
         handoff_receiver_peers(node->receiver, node->report.peers, HANDOFF_REPORT_PEERS_MAX);
@@ -86,6 +89,8 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
     heartbeat->decode = node->load;
+    heartbeat->decode.read_tokens_per_s = (float)rate_per_s(&node->read_rate);
+    heartbeat->decode.unread_tokens = unread;
 }
 
 static uint32_t open_count(const void *arg)
@@ -156,6 +161,7 @@ enum status decode_node_create(struct worker *worker, const struct decode_option
     node->worker = worker;
     node->options = options;
     rate_init(&node->rate, worker->tokens_per_s);
+    rate_init(&node->read_rate, worker->read_tokens_per_s);
     const enum status status = decode_handoff_create(node, error);
     if (status != STATUS_OK) {
         free(node);

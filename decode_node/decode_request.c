@@ -205,7 +205,7 @@ static void hold_cached(struct decode_node *node, struct decode_request *request
                                request->job.given_count - 1, request->slots);
 }
 
-static uint32_t cached_tokens(const struct decode_node *node, const struct decode_request *request)
+uint32_t decode_request_cached(const struct decode_node *node, const struct decode_request *request)
 {
     return request->cached_pages * node->worker->limits.page_tokens;
 }
@@ -221,7 +221,7 @@ static enum status reserve_local(struct decode_node *node, struct decode_request
         return error_set(error, STATUS_BUSY, "%" PRIu32 " KV pages are no longer free", rest);
     page_pool_take(worker->pages, rest, request->slots + request->cached_pages);
     request->engine.page_count = request->pages_first;
-    request->engine.computed = cached_tokens(node, request);
+    request->engine.computed = decode_request_cached(node, request);
     request->engine.token_count = request->job.given_count;
     return STATUS_OK;
 }
@@ -231,7 +231,8 @@ static enum status reserve_prompt(struct decode_node *node, struct decode_reques
                                   struct error *error)
 {
     hold_cached(node, leader);
-    leader->local |= leader->job.given_count - cached_tokens(node, leader) <= message->local_tokens;
+    leader->local |=
+        leader->job.given_count - decode_request_cached(node, leader) <= message->local_tokens;
     uint32_t lease_ms = node->options->lease_ms;
     if (message->lease_ms > 0 && message->lease_ms < lease_ms)
         lease_ms = message->lease_ms;
@@ -310,7 +311,7 @@ static void reply(struct decode_node *node, const struct request_key *key, enum 
         .ticket = ticket,
         .boot_id = {worker->self.boot_id, sizeof worker->self.boot_id},
         .address = wire_str(handoff_receiver_address(node->receiver)),
-        .cached_tokens = request == NULL ? 0 : cached_tokens(node, request),
+        .cached_tokens = request == NULL ? 0 : decode_request_cached(node, request),
         .local = request != NULL && request->local,
     };
     worker_send(worker, key->router, MESSAGE_ID_RESERVED, &message);
@@ -368,7 +369,7 @@ static void send_report(struct decode_node *node, const struct decode_request *r
         .compute_us =
             clock_elapsed_us(request->engine.first_step_ns, request->engine.last_token_ns),
         .first_step_us = request->engine.first_step_us,
-        .cached_tokens = cached_tokens(node, request),
+        .cached_tokens = decode_request_cached(node, request),
     };
     worker_send(node->worker, key->router, MESSAGE_ID_REPORT, &report);
 }
@@ -426,6 +427,7 @@ static void count_step(struct msg_decode_load *load, const struct decode_event *
     load->forward_us += event->step.forward_ns / NS_PER_US;
     load->preemptions += event->step.preempted;
     load->preempted_tokens += event->step.lost_tokens;
+    load->read_tokens += event->step.read_rows;
 }
 
 void decode_request_event(struct decode_node *node, const struct decode_event *event)
@@ -434,7 +436,11 @@ void decode_request_event(struct decode_node *node, const struct decode_event *e
         token_batch_flush(node->tokens, node->worker->routers);
         node->engine_running = event->step.running;
         node->tokens_done += event->step.rows;
-        rate_add(&node->rate, event->step.rows, event->step.busy_ns);
+        const uint32_t read = event->step.read_rows;
+        if (read > 0)
+            rate_add(&node->read_rate, read, event->step.busy_ns);
+        if (event->step.rows > read)
+            rate_add(&node->rate, event->step.rows - read, event->step.busy_ns);
         node->cost = event->step.cost;
         count_step(&node->load, event);
         return;

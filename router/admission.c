@@ -70,19 +70,21 @@ double admission_drain_ms(const struct placement_snapshot *snapshot, uint64_t pr
                           uint64_t answer_tokens)
 {
     double tokens[2] = {(double)prompt_tokens, (double)answer_tokens}, speed[2] = {0, 0};
+    double read_speed = 0; /* of decode nodes */
     for (uint32_t i = 0; i < snapshot->count; i++) {
         const struct placement_worker *worker = &snapshot->workers[i];
         const int role = worker->role == WORKER_PREFILL ? 0 : 1;
         if (!worker->up)
             continue;
-        tokens[role] += (double)(worker->foreign_tokens + worker->inflight_tokens);
+        tokens[role] += placement_queue_ms(worker) / 1e3 * worker->tokens_per_s;
         speed[role] += worker->tokens_per_s;
+        read_speed += role == 1 ? placement_read_tokens_per_s(worker) : 0;
     }
-    if (speed[0] <= 0) /* who writes answers reads prompts too */
-        tokens[1] += tokens[0];
-    const double prefill_ms = speed[0] > 0 ? tokens[0] / speed[0] * 1e3 : 0;
     const double decode_ms = speed[1] > 0 ? tokens[1] / speed[1] * 1e3 : 0;
-    return fmax(prefill_ms, decode_ms);
+    if (speed[0] > 0)
+        return fmax(tokens[0] / speed[0] * 1e3, decode_ms);
+    /* Who writes answers reads prompts too. */
+    return decode_ms + (read_speed > 0 ? tokens[0] / read_speed * 1e3 : 0);
 }
 
 const char *admission_code(enum admission_verdict verdict)

@@ -214,6 +214,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
     worker->kind = kind_of(fleet, slot);
     worker->heard_ns = worker->worked_ns = loop_now_ns(fleet->loop);
     backlog_init(&worker->backlog, fleet->rules.heartbeat_ms, worker->heard_ns);
+    fleet_reading_begin(&worker->reading, hello, fleet->rules.heartbeat_ms, worker->heard_ns);
     set_state(slot, FLEET_UP, "");
     const struct msg_welcome welcome = {
         .boot_id = {fleet->rules.boot_id, sizeof fleet->rules.boot_id},
@@ -237,8 +238,9 @@ static void take_queue(struct fleet_worker *worker, const struct msg_heartbeat *
     uint64_t queued = heartbeat->queued_tokens;
     const uint64_t answers =
         ((uint64_t)heartbeat->running + heartbeat->waiting) * PLACEMENT_ANSWER_TOKENS;
-    if (worker->role == WORKER_DECODE && queued > answers)
-        queued = answers;
+    const uint64_t most = answers + heartbeat->decode.unread_tokens;
+    if (worker->role == WORKER_DECODE && queued > most)
+        queued = most;
     worker->foreign_tokens =
         queued > worker->backlog.charged ? queued - worker->backlog.charged : 0;
     backlog_hear(&worker->backlog, heartbeat->tokens_done, worker->foreign_tokens,
@@ -271,6 +273,7 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
     if (heartbeat->tokens_per_s > 0)
         worker->tokens_per_s = heartbeat->tokens_per_s;
     take_queue(worker, heartbeat);
+    fleet_reading_hear(&worker->reading, &heartbeat->decode, worker->heard_ns);
     struct error error;
     bool anew;
     if (fleet_news_take(slot, &heartbeat->prefix_news, &anew, &error) != STATUS_OK) {

@@ -15,6 +15,7 @@
 #include "router/fleet_decode.h"
 #include "router/fleet_handoff.h"
 #include "router/fleet_prefix.h"
+#include "router/fleet_reading.h"
 #include "router/placement.h"
 #include "router/request.h"
 #include "transfer/link.h"
@@ -97,6 +98,7 @@ struct fleet_worker {
     bool full; /* refused a reservation, until it says or does something new */
     struct fleet_handoff handoff;
     struct fleet_decode decode;
+    struct fleet_reading reading; /* of a decode node */
     struct fleet_prefix prefix;
     uint64_t foreign_tokens, tokens_done;
     struct backlog backlog;  /* of what this router sent */
@@ -149,6 +151,11 @@ void fleet_mark_full(struct fleet *fleet, worker_handle handle);
 /* Of a life that is over: nothing happens. */
 void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens);
 
+/* Books, besides, the tokens of a prompt that the decode node reads itself, until its first token;
+ * and gives them back, no more than were booked. Of a life that is over: nothing happens. */
+void fleet_charge_reading(struct fleet *fleet, worker_handle handle, uint64_t tokens);
+void fleet_release_reading(struct fleet *fleet, worker_handle handle, uint64_t tokens);
+
 /* The full pages of a prompt, as prefix_hashes has them. */
 struct fleet_pages {
     uint64_t *hashes; /* [count]; NULL when count is 0 */
@@ -188,6 +195,8 @@ double fleet_drain_ms(const struct fleet *fleet, uint32_t model, uint64_t prompt
                       uint64_t answer_tokens);
 /* Tokens a second that the prefill nodes of a model read together. */
 double fleet_prefill_tokens_per_s(const struct fleet *fleet, uint32_t model);
+/* Likewise its decode nodes, as far as they tell. */
+double fleet_decode_read_tokens_per_s(const struct fleet *fleet, uint32_t model);
 /* Size of a page of the model's workers that are up, of the first one where they differ; 0 for
  * none. */
 uint32_t fleet_page_tokens(const struct fleet *fleet, uint32_t model);

@@ -65,6 +65,9 @@ static struct placement_worker snapshot_of(const struct fleet_worker *worker, ui
         .inflight_tokens = backlog_left(&worker->backlog, worker->tokens_per_s, now_ns),
         .tokens_per_s = worker->tokens_per_s,
         .loaded_tokens_per_s = worker->loaded_tokens_per_s,
+        .unread_tokens = fleet_reading_left(&worker->reading, now_ns),
+        .read_tokens_per_s = worker->reading.tokens_per_s,
+        .loaded_read_tokens_per_s = worker->reading.loaded_tokens_per_s,
         .idle = worker->backlog.charged == 0 && worker->foreign_tokens == 0,
         .rested_ms = ms_between(worker->worked_ns, now_ns),
         .pages_used = used_pages < UINT32_MAX ? (uint32_t)used_pages : UINT32_MAX,
@@ -212,6 +215,17 @@ double fleet_prefill_tokens_per_s(const struct fleet *fleet, uint32_t model)
         const struct fleet_worker *worker = &fleet->slots[i].worker;
         if (serves(worker, model) && worker->role == WORKER_PREFILL)
             speed += worker->tokens_per_s;
+    }
+    return speed;
+}
+
+double fleet_decode_read_tokens_per_s(const struct fleet *fleet, uint32_t model)
+{
+    double speed = 0;
+    for (uint32_t i = 0; i < PLACEMENT_WORKERS_MAX; i++) {
+        const struct fleet_worker *worker = &fleet->slots[i].worker;
+        if (serves(worker, model) && worker->role == WORKER_DECODE)
+            speed += worker->reading.tokens_per_s;
     }
     return speed;
 }

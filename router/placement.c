@@ -62,16 +62,49 @@ static double tokens_per_ms(const struct placement_worker *worker)
     return (worker->tokens_per_s > 1.0 ? worker->tokens_per_s : 1.0) / 1e3;
 }
 
+double placement_read_tokens_per_s(const struct placement_worker *worker)
+{
+    return worker->role == WORKER_DECODE && worker->read_tokens_per_s > 0
+               ? worker->read_tokens_per_s
+               : worker->tokens_per_s;
+}
+
+static double read_tokens_per_ms(const struct placement_worker *worker)
+{
+    return fmax(placement_read_tokens_per_s(worker), 1.0) / 1e3;
+}
+
 /* Of a prompt that is about to be sent. */
 static double reading_tokens_per_ms(const struct placement_worker *worker)
 {
-    const double measured = tokens_per_ms(worker);
-    return worker->idle ? fmax(measured, worker->loaded_tokens_per_s / 1e3) : measured;
+    const double measured = read_tokens_per_ms(worker);
+    const double loaded = worker->role == WORKER_DECODE ? worker->loaded_read_tokens_per_s
+                                                        : worker->loaded_tokens_per_s;
+    return worker->idle ? fmax(measured, loaded / 1e3) : measured;
 }
 
-static double queue_ms(const struct placement_worker *worker)
+static uint64_t queued_tokens(const struct placement_worker *worker)
 {
-    return (double)(worker->foreign_tokens + worker->inflight_tokens) / tokens_per_ms(worker);
+    return worker->foreign_tokens + worker->inflight_tokens;
+}
+
+/* Of them, prompts: all that a prefill node has. */
+static uint64_t unread_tokens(const struct placement_worker *worker)
+{
+    const uint64_t queued = queued_tokens(worker);
+    const bool told = worker->role == WORKER_DECODE && worker->unread_tokens < queued;
+    return told ? worker->unread_tokens : queued;
+}
+
+double placement_reading_ms(const struct placement_worker *worker)
+{
+    return (double)unread_tokens(worker) / read_tokens_per_ms(worker);
+}
+
+double placement_queue_ms(const struct placement_worker *worker)
+{
+    return placement_reading_ms(worker) +
+           (double)(queued_tokens(worker) - unread_tokens(worker)) / tokens_per_ms(worker);
 }
 
 static double pressure_ms(const struct placement_worker *worker, uint64_t new_tokens, double weight)
@@ -100,9 +133,9 @@ static double cost_ms(const struct question *q, uint32_t index, bool reads)
     const bool decode = worker->role == WORKER_DECODE;
     const struct placement_weights *weights = decode ? &q->policy->decode : &q->policy->prefill;
     const uint32_t uncached = uncached_tokens(q, index);
-    const double work_ms = reads ? uncached / tokens_per_ms(worker) : 0;
+    const double work_ms = reads ? uncached / read_tokens_per_ms(worker) : 0;
     const uint64_t held = (uint64_t)uncached + (decode ? q->answer_tokens : 0);
-    return (weights->queue * queue_ms(worker) + weights->work * work_ms) /
+    return (weights->queue * placement_queue_ms(worker) + weights->work * work_ms) /
                slow_start(q->policy, worker) +
            pressure_ms(worker, held, weights->pressure_ms);
 }
@@ -299,16 +332,19 @@ static void predict(const struct question *q, struct placement *placement)
 {
     if (placement->decode >= 0)
         placement->tpot_ms = predicted_tpot_ms(worker_at(q, (uint32_t)placement->decode));
-    if (placement->prefill < 0 ||
-        (placement->decode >= 0 &&
-         uncached_tokens(q, (uint32_t)placement->decode) <= placement->local_tokens))
-        return;
-    const uint32_t reader = (uint32_t)placement->prefill;
+    const bool alone = placement->prefill < 0 ||
+                       (placement->decode >= 0 &&
+                        uncached_tokens(q, (uint32_t)placement->decode) <= placement->local_tokens);
+    const uint32_t reader = (uint32_t)(alone ? placement->decode : placement->prefill);
     const struct placement_worker *worker = worker_at(q, reader);
+    if (alone)
+        placement->reading_charge = uncached_tokens(q, reader);
+    if (alone && worker->read_tokens_per_s <= 0)
+        return;
     placement->tokens_per_ms = reading_tokens_per_ms(worker);
     placement->stale =
         worker->idle && q->policy->stale_ms > 0 && worker->rested_ms >= q->policy->stale_ms;
-    placement->wait_ms = queue_ms(worker);
+    placement->wait_ms = placement_reading_ms(worker);
     placement->cached_tokens = q->request->prompt_tokens - uncached_tokens(q, reader);
     placement->ttft_ms = placement->wait_ms + uncached_tokens(q, reader) / placement->tokens_per_ms;
 }

@@ -3,7 +3,8 @@
  * The cost of a worker is a prediction in milliseconds, and the cheapest pair of one kind is taken:
  *
  *   prefill   (queued + sent tokens) / speed + uncached prompt tokens / speed + pressure
- *   decode    (queued + sent tokens) / speed + pressure, and the uncached prompt where it reads
+ *   decode    (queued + sent tokens) / speed + pressure, and the uncached prompt where it reads;
+ *             of prompts, by its speed at them where it tells that
  * that pressure  w k / (1 - k), k the share of the pages that are in use with this request
  *
  * Sent is what this router has dispatched and not yet had back: a worker's own report is always
@@ -56,12 +57,16 @@ struct placement_worker {
     uint64_t inflight_tokens;   /* charged by this router */
     double tokens_per_s;        /* measured at its work */
     double loaded_tokens_per_s; /* and before it had any */
-    bool idle;                  /* nothing is booked or queued there */
-    uint32_t rested_ms;         /* since it last was given work, or told of some */
-    uint32_t pages_used;        /* as reported, and those of what was sent since */
-    uint32_t running;           /* answers a decode node writes, likewise */
-    double step_ms;             /* how long its steps took lately; 0: it has made none */
-    uint32_t age_ms;            /* since it joined */
+    /* Of a decode node, how it reads prompts: those of the tokens above that are such, and its
+     * speeds at them, 0 where it does not tell. */
+    uint64_t unread_tokens;
+    double read_tokens_per_s, loaded_read_tokens_per_s;
+    bool idle;           /* nothing is booked or queued there */
+    uint32_t rested_ms;  /* since it last was given work, or told of some */
+    uint32_t pages_used; /* as reported, and those of what was sent since */
+    uint32_t running;    /* answers a decode node writes, likewise */
+    double step_ms;      /* how long its steps took lately; 0: it has made none */
+    uint32_t age_ms;     /* since it joined */
 };
 
 struct placement_snapshot {
@@ -101,9 +106,10 @@ struct placement {
     int32_t prefill, decode; /* index in the snapshot, -1 for none */
     /* To be charged at dispatch, and given back once. */
     uint64_t prefill_charge, decode_charge;
-    uint32_t local_tokens; /* of a pair: up to so many make it PLACEMENT_SHORT */
-    /* Predicted of the prefill node; nothing is held back for being new. All 0 when a decode node
-     * reads the prompt: it has told how fast it writes, which says little of that. */
+    uint64_t reading_charge; /* of the decode node's, the prompt that it reads itself */
+    uint32_t local_tokens;   /* of a pair: up to so many make it PLACEMENT_SHORT */
+    /* Predicted of the node that reads the prompt; nothing is held back for being new. All 0 when
+     * it has not told how fast it reads. */
     double wait_ms;         /* until it begins with the prompt */
     bool stale;             /* it is idle, and was last measured too long ago to rely on */
     double tokens_per_ms;   /* at which it reads */
@@ -114,6 +120,11 @@ struct placement {
     double tpot_ms;
 };
 
+/* At which a worker reads prompts; of a decode node that does not tell, at which it writes. */
+double placement_read_tokens_per_s(const struct placement_worker *worker);
+/* How long a worker has with the prompts that it is to read, and with all it has. */
+double placement_reading_ms(const struct placement_worker *worker);
+double placement_queue_ms(const struct placement_worker *worker);
 const char *placement_reason_name(enum placement_reason reason);
 struct placement placement_choose(const struct placement_policy *policy,
                                   const struct placement_snapshot *snapshot,

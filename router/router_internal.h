@@ -99,6 +99,8 @@ struct session {
 
     struct fleet_pages pages;             /* of the prompt */
     uint32_t prefill_pages, decode_pages; /* of them, what the nodes held before */
+    worker_handle reader;    /* the decode node that reads the prompt, until the first token; 0 */
+    uint64_t reading_charge; /* what is booked there for that */
 
     struct openai_head head;
     struct session_choice *choices; /* [choice_count] */
@@ -208,6 +210,8 @@ void session_enqueue(struct session *session);
 void session_dequeue(struct session *session); /* fine when it is not there */
 /* Tries to find workers; what is before this request in the queue goes first. */
 void session_choose(struct session *session, struct session_next *next);
+/* The prompt is read: gives back what is booked for that on a decode node. */
+void session_release_reading(struct session *session);
 /* Gives a worker's charge back. */
 void session_release(struct session *session, worker_handle worker, enum worker_role role);
 /* Fills session->pages; text thread while it has the job. */

@@ -142,6 +142,7 @@ static void perform(struct session *session, const struct request_action *action
         session_release(session, action->worker, WORKER_DECODE);
         break;
     case ACTION_DELIVER:
+        session_release_reading(session);
         if (session_deliver(session, &action->step, &slow))
             session_next_stop(next, action->step.choice);
         else if (slow)

@@ -129,6 +129,9 @@ static void book(struct session *session, const struct fleet_choice *choice,
                        loop_now_ns(session->router->loop));
     fleet_charge(fleet, choice->prefill, placement->prefill_charge);
     fleet_charge(fleet, choice->decode, placement->decode_charge);
+    fleet_charge_reading(fleet, choice->decode, placement->reading_charge);
+    session->reader = choice->decode;
+    session->reading_charge = placement->reading_charge;
     session->prefill_pages = choice->prefill_pages;
     session->decode_pages = choice->decode_pages;
     fleet_expect(fleet, choice->prefill, &session->pages, choice->prefill_pages);
@@ -206,7 +209,7 @@ static bool is_short(const struct session *session)
 }
 
 /* What may not come in, for too many wait or the prompts before it take too long to read even if
- * all prefill nodes did nothing else, and its own with what is cached of it. */
+ * all nodes that read did nothing else, and its own with what is cached of it. */
 static struct admission admit_to_queue(const struct session *session,
                                        const struct admission_targets *targets)
 {
@@ -221,10 +224,15 @@ static struct admission admit_to_queue(const struct session *session,
     struct admission admission =
         admission_queue(&limits, &now, tokens, session->body_bytes,
                         fleet_drain_ms(router->fleet, model->index, model->queue_tokens, 0));
-    const double tokens_per_ms = fleet_prefill_tokens_per_s(router->fleet, model->index) / 1e3;
+    enum worker_role reader = WORKER_PREFILL;
+    double tokens_per_ms = fleet_prefill_tokens_per_s(router->fleet, model->index) / 1e3;
+    if (tokens_per_ms <= 0) {
+        reader = WORKER_DECODE;
+        tokens_per_ms = fleet_decode_read_tokens_per_s(router->fleet, model->index) / 1e3;
+    }
     if (admission.verdict != ADMISSION_OK || tokens_per_ms <= 0 || is_short(session))
         return admission;
-    const uint32_t uncached = uncached_tokens(session, WORKER_PREFILL);
+    const uint32_t uncached = uncached_tokens(session, reader);
     const double wait_ms = (double)model->queue_tokens / tokens_per_ms;
     const struct placement soonest = {.wait_ms = wait_ms,
                                       .tokens_per_ms = tokens_per_ms,
@@ -329,11 +337,20 @@ void session_choose(struct session *session, struct session_next *next)
     }
 }
 
+void session_release_reading(struct session *session)
+{
+    if (session->reader != 0)
+        fleet_release_reading(session->router->fleet, session->reader, session->reading_charge);
+    session->reader = 0;
+}
+
 void session_release(struct session *session, worker_handle worker, enum worker_role role)
 {
     struct fleet *fleet = session->router->fleet;
     const struct request *request = &session->request;
     const bool prefill = role == WORKER_PREFILL;
+    if (!prefill)
+        session_release_reading(session);
     fleet_release(fleet, worker,
                   prefill ? request->placement.prefill_charge : request->placement.decode_charge);
     /* Without a first token nothing was computed, and nothing is cached of it. */

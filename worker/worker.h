@@ -38,6 +38,7 @@ struct worker {
     struct tls_identity tls;       /* for the mover tls */
     const struct mover_ops *mover; /* the one that was chosen */
     double tokens_per_s;           /* measured at load */
+    double read_tokens_per_s;      /* likewise, for prompts; 0: not measured */
     struct loop *loop;
     struct router_client *routers; /* while worker_run runs */
     bool draining;                 /* a signal came: nothing new is taken */
@@ -47,6 +48,7 @@ struct worker {
 struct worker_batch {
     uint32_t rows, sequences, logit_rows;
     uint32_t measured_rows; /* of one call, when the speed is measured at load */
+    uint32_t read_rows;     /* likewise, where prompts are not all it computes; 0: they are */
 };
 
 /* Names the log, opens --notify-fd, reads the secret, loads the model with progress lines, measures

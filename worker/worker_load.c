@@ -99,7 +99,8 @@ static enum status open_model(struct worker *worker, const struct worker_batch *
 /* ---- what it can do ---- */
 
 /* Tokens a second of calls of `rows` rows: what placement starts from. */
-static enum status measure(struct worker *worker, uint32_t rows, struct error *error)
+static enum status measure(struct worker *worker, uint32_t rows, double *tokens_per_s_out,
+                           struct error *error)
 {
     const struct model_info *info = model_info(worker->model);
     const uint32_t total =
@@ -129,7 +130,7 @@ static enum status measure(struct worker *worker, uint32_t rows, struct error *e
     }
     const uint64_t spent_ns = clock_now_ns(worker->clock) - start_ns;
     page_pool_free(worker->pages, slots, pages);
-    worker->tokens_per_s = (double)(calls * rows) * 1e9 / (double)(spent_ns + 1);
+    *tokens_per_s_out = (double)(calls * rows) * 1e9 / (double)(spent_ns + 1);
     return status;
 }
 
@@ -236,7 +237,9 @@ enum status worker_open(struct worker *worker, enum worker_role role,
     if (options->enable_fault_injection)
         page_pool_poison(worker->pages, true);
     fill_facts(worker);
-    enum status status = measure(worker, batch->measured_rows, error);
+    enum status status = measure(worker, batch->measured_rows, &worker->tokens_per_s, error);
+    if (status == STATUS_OK && batch->read_rows > 0)
+        status = measure(worker, batch->read_rows, &worker->read_tokens_per_s, error);
     if (status == STATUS_OK)
         status = prefix_tree_create(worker->pages, NULL, &worker->prefixes, error);
     if (status != STATUS_OK) {

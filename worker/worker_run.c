@@ -66,6 +66,7 @@ static void on_hello(void *arg, struct msg_hello *hello)
     if (worker->options->model_name)
         hello->model_name = wire_str(worker->options->model_name);
     hello->tokens_per_s = (float)worker->tokens_per_s;
+    hello->read_tokens_per_s = (float)worker->read_tokens_per_s;
 }
 
 /* A router that is new, or new again, is told everything; so is one that has missed something. */

@@ -443,6 +443,9 @@ Test(decode_daemon, a_common_beginning_is_read_once)
         oracle_compare(&oracle, answers[i], 1);
     }
     fake_router_wait(&router, "all rows", all_rows_told, &(uint64_t){COMMON + COUNT * 20});
+    cr_assert_eq(node->heartbeat.decode.read_tokens, COMMON + COUNT * 20, "no answer was written");
+    cr_assert_gt(node->heartbeat.decode.read_tokens_per_s, 0);
+    cr_assert_eq(node->heartbeat.decode.unread_tokens, 0);
     oracle_close(&oracle);
     close_all();
 }
@@ -467,6 +470,7 @@ Test(decode_daemon, the_newest_is_preempted_when_pages_run_out_and_its_answer_is
     oracle_compare(&oracle, first, 210);
     oracle_compare(&oracle, second, 200);
     fake_router_wait(&router, "count of preemptions", one_was_preempted, node);
+    cr_assert_eq(node->heartbeat.decode.read_tokens, 90, "what is read again is no news");
     cr_assert_eq(node->heartbeat.decode.preemptions, 1);
     cr_assert_gt(node->heartbeat.decode.preempted_tokens, 50);
     oracle_close(&oracle);

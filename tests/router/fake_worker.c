@@ -160,6 +160,7 @@ static void on_open(void *arg)
         .data_address = wire_str("127.0.0.1:1"),
         .version = wire_str("test"),
         .tokens_per_s = 100,
+        .read_tokens_per_s = worker->read_tokens_per_s,
     };
     cr_assert_eq(link_send(worker->link, MESSAGE_ID_HELLO, &hello), STATUS_OK);
 }
@@ -183,6 +184,9 @@ static void send_heartbeat(struct fake_worker *worker, struct msg_heartbeat hear
 {
     heartbeat.sequence = worker->heartbeats + 1;
     heartbeat.tokens_per_s = worker->tokens_per_s;
+    heartbeat.decode.read_tokens_per_s = worker->read_tokens_per_s;
+    if (worker->role == WORKER_DECODE)
+        heartbeat.decode.unread_tokens = heartbeat.queued_tokens;
     cr_assert_eq(link_send(worker->link, MESSAGE_ID_HEARTBEAT, &heartbeat), STATUS_OK);
     WAIT_FOR(worker->router, worker->heartbeats == heartbeat.sequence || worker->closed);
 }

@@ -36,6 +36,7 @@ struct fake_worker {
     uint32_t cached_tokens;      /* told with the first token */
     uint32_t held_tokens;        /* told with a reservation */
     float tokens_per_s;          /* told with heartbeats; HELLO says 100 */
+    float read_tokens_per_s; /* of a decode node, told by HELLO and heartbeats; 0: it does not */
     struct fake_job jobs[FAKE_JOBS_MAX];
     uint32_t job_count, cancel_count;
     /* What HELLO says, to be changed before connecting. */

@@ -167,6 +167,9 @@ Test(admission, the_slower_role_decides_when_all_is_done)
     cr_expect_float_eq(admission_drain_ms(&snapshot, 200, 70), 1000, 1e-9);
     workers[0].up = workers[1].up = false;
     cr_expect_float_eq(admission_drain_ms(&snapshot, 20, 0), 500, 1e-9, "it reads prompts too");
+    workers[2].read_tokens_per_s = 1000;
+    workers[2].unread_tokens = 20;
+    cr_expect_float_eq(admission_drain_ms(&snapshot, 80, 0), 200, 1e-9, "at its speed at those");
     workers[2].up = false;
     cr_expect_eq(admission_drain_ms(&snapshot, 20, 0), 0);
 }

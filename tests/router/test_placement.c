@@ -255,9 +255,44 @@ Test(placement, a_decode_node_that_has_the_prompt_needs_no_prefill_node)
     struct placement_request request = {350, 20, 32, NULL};
     const struct placement placement = choose_with(workers, views, 3, 0, request);
     cr_expect_eq(placement.decode, 1);
-    cr_expect_eq(placement.ttft_ms, 0, "a decode node's reading is not predicted");
+    cr_expect_eq(placement.ttft_ms, 0, "one that does not tell how it reads");
     request.local_tokens = 16;
     cr_expect_eq(choose_with(workers, views, 3, 0, request).decode, 0);
+}
+
+/* It writes 100 tokens a second and reads 1,000, and has 300 to read and 50 to write. */
+Test(placement, a_decode_node_reads_at_another_speed_than_it_writes)
+{
+    struct placement_worker workers[] = {D(1, 350, 100), D(1, 0, 100)};
+    const struct placement_request request = {400, 20, 0, NULL};
+    for (int i = 0; i < 2; i++) {
+        workers[i].read_tokens_per_s = 1000;
+        workers[i].loaded_read_tokens_per_s = 4000;
+    }
+    workers[0].unread_tokens = 300;
+    cr_expect_float_eq(placement_reading_ms(&workers[0]), 300, 1e-9);
+    cr_expect_float_eq(placement_queue_ms(&workers[0]), 800, 1e-9);
+    struct placement placement = choose_with(workers, NULL, 1, 0, request);
+    cr_expect_eq(placement.reason, PLACEMENT_LOCAL);
+    cr_expect_float_eq(placement.wait_ms, 300, 1e-9, "answers are written beside");
+    cr_expect_float_eq(placement.ttft_ms, 700, 1e-9);
+    cr_expect_eq(placement.reading_charge, 400);
+    cr_expect_eq(placement.decode_charge, 420);
+    placement = choose_with(workers, NULL, 2, 0, request);
+    cr_expect_eq(placement.decode, 1);
+    cr_expect_float_eq(placement.ttft_ms, 400, 1e-9);
+    workers[1].idle = true;
+    cr_expect_float_eq(choose_with(workers, NULL, 2, 0, request).ttft_ms, 100, 1e-9,
+                       "idle, it is no slower than when it was loaded");
+    /* Of a pair it reads what is short, and nothing else. */
+    const struct placement_worker pair[] = {workers[0], P(1, 0, 1000)};
+    const struct placement_view held[2] = {{.cached_tokens = 384}, {0}};
+    struct placement_request with = {400, 20, 32, NULL};
+    placement = choose_with(pair, held, 2, 0, with);
+    cr_expect_eq(placement.reading_charge, 16);
+    cr_expect_float_eq(placement.ttft_ms, 316, 1e-9);
+    cr_expect_eq(choose_with(pair, NULL, 2, 0, with).reading_charge, 0);
+    cr_expect_float_eq(choose_with(pair, NULL, 2, 0, with).ttft_ms, 400, 1e-9);
 }
 
 /* Both are idle, but where 97 of 100 pages are taken somebody would soon be preempted. */

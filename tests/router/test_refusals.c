@@ -105,6 +105,41 @@ Test(refusals, an_idle_node_is_as_fast_as_it_was_when_loaded)
     router_process_stop(&router);
 }
 
+/* No prefill node: the decode node reads prompts, 100 tokens a second. */
+Test(refusals, a_decode_node_that_reads_is_predicted_too)
+{
+    static const char *const extra[] = {"--ttft-target-ms", "20000", "--speed-stale-ms", "0", NULL};
+    struct buffer body = {0};
+    serving_start(extra);
+    decode.read_tokens_per_s = 100;
+    fake_worker_connect(&decode);
+    struct client client, first;
+    post(&client, 5000, "", "");
+    expect_refused(&client, "ttft_target", "the target is 20000 ms", &body);
+    cr_expect_geq(number_after(body.data, "predicted "), 50000);
+    cr_expect_leq(number_after(body.data, "a prompt of "), 2000);
+    cr_expect_eq(decode.job_count, 0, "nobody has heard of it");
+    /* What another one has to be read first counts until its first token. */
+    post(&first, 1500, "", "");
+    WAIT_FOR(&router, decode.job_count == 1);
+    fake_worker_heartbeat(&decode, 5000, 100);
+    post(&client, 150, "", "");
+    const int after_s = expect_refused(&client, "ttft_target", "no prompt", &body);
+    cr_expect(after_s > 1 && after_s <= 50, "%d s for 5000 tokens", after_s);
+    fake_worker_heartbeat(&decode, 0, 100);
+    fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
+    fake_tokens(&decode, &decode.jobs[0], 0, "a", FINISH_NONE);
+    WAIT_FOR(&router, client_metric(&router, "baton_time_to_first_token_seconds_count") == 1);
+    post(&client, 150, "", "");
+    WAIT_FOR(&router, decode.job_count == 2);
+    client_close(&first);
+    client_close(&client);
+    WAIT_FOR(&router, decode.cancel_count == 2);
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
 /* After a moment without work a node's speed is doubted, until it has some. */
 Test(refusals, one_is_let_in_where_nothing_was_measured_lately)
 {

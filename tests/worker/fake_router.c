@@ -28,6 +28,7 @@ static void on_hello(struct fake_worker *worker, const struct msg_hello *hello)
     worker->pages_total = hello->pages_total;
     worker->max_batch = hello->max_batch;
     cr_assert_gt(hello->tokens_per_s, 0);
+    cr_assert_eq(hello->read_tokens_per_s > 0, hello->role == WORKER_DECODE);
     cr_assert_eq(hello->identity.weights_digest.bytes, 16);
     cr_assert_eq(hello->identity.rank_count, 1);
     static const uint8_t boot_id[16] = {1};
