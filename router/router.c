@@ -437,6 +437,7 @@ enum status router_create(struct loop *loop, const struct model_list *models,
     router->pool =
         text_pool_create(loop, options->text_threads, options->requests_max, options->text_bytes);
     router->reader = text_pool_create(loop, 1, JOURNAL_READS_MAX, SIZE_MAX);
+    served_models_log(router);
     *out = router;
     return STATUS_OK;
 }

@@ -161,6 +161,8 @@ struct router {
 
 /* served_model.c */
 void served_models_init(struct router *router, const struct model_list *list);
+/* What was chosen for each; a router that cannot start says why and nothing else. */
+void served_models_log(const struct router *router);
 void served_models_free(struct router *router);
 /* The list that a body is read with. rules: [model_count]. */
 void served_models_rules(const struct router *router, struct openai_rules *rules);

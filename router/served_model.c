@@ -4,15 +4,11 @@
 #include "router/router_internal.h"
 
 /* Chat formats that are known so far show neither tools nor calls. */
-static struct tool_manner choose_manner(const struct router_options *options, const char *name)
+static struct tool_manner choose_manner(const struct router_options *options)
 {
     const bool told = options->tool_call_parser < TOOL_STYLE_COUNT;
-    const struct tool_manner manner = {.style = told ? (enum tool_style)options->tool_call_parser
-                                                     : TOOL_STYLE_HERMES};
-    LOG_INFO("model %s: tool calls in the style %s, %s", name, tool_syntax(manner.style)->name,
-             manner.in_template ? "which its chat template shows"
-                                : "told of in the system message");
-    return manner;
+    return (struct tool_manner){.style = told ? (enum tool_style)options->tool_call_parser
+                                              : TOOL_STYLE_HERMES};
 }
 
 void served_models_init(struct router *router, const struct model_list *list)
@@ -23,10 +19,21 @@ void served_models_init(struct router *router, const struct model_list *list)
         model->index = i;
         model->name = list->items[i].name;
         model->text = list->items[i].text;
-        model->tools = choose_manner(&router->options, model->name);
+        model->tools = choose_manner(&router->options);
         TAILQ_INIT(&model->queue);
         if (list->count > 1)
             model->metrics = router_metrics_create();
+    }
+}
+
+void served_models_log(const struct router *router)
+{
+    for (uint32_t i = 0; i < router->model_count; i++) {
+        const struct tool_manner *manner = &router->models[i].tools;
+        LOG_INFO("model %s: tool calls in the style %s, %s", router->models[i].name,
+                 tool_syntax(manner->style)->name,
+                 manner->in_template ? "which its chat template shows"
+                                     : "told of in the system message");
     }
 }
 
