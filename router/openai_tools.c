@@ -227,7 +227,8 @@ static void put_calls(struct json_writer *writer, const struct tool_syntax *synt
                       const struct text *text, const struct json *list,
                       const struct openai_tools *tools)
 {
-    const bool many = tools->parallel && tools->choice == OPENAI_TOOL_CHOICE_REQUIRED;
+    const bool many =
+        tools->parallel && tools->choice == OPENAI_TOOL_CHOICE_REQUIRED && !syntax->alone;
     json_open_object(writer);
     json_key(writer, "parts");
     json_open_array(writer);

@@ -23,6 +23,7 @@ static const struct tool_syntax rows[TOOL_STYLE_COUNT] = {
     [TOOL_STYLE_LLAMA3] = {.name = "llama3",
                            .open = "<|python_tag|>",
                            .tag_optional = true,
+                           .alone = true,
                            .arguments_key = "parameters",
                            .list_open = "",
                            .separator = "; ",

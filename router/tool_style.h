@@ -24,6 +24,7 @@ struct tool_syntax {
     bool anywhere; /* calls may follow text; else the whole answer is calls, or there are none */
     bool in_array; /* open may be followed by an array of calls */
     bool by_name;  /* or by the bare name, [ARGS] and the arguments */
+    bool alone;    /* its templates show one call in a message, no more */
     bool may_lack_arguments;   /* {"name": "f"} calls f with {} */
     const char *arguments_key; /* as the model learnt it; both are understood */
     const char *list_open, *separator, *list_close; /* around and between calls, when written */
