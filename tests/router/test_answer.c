@@ -261,3 +261,36 @@ Test(answer, logprobs_of_half_characters_wait_for_the_whole)
     cr_expect_eq(answer.tokens[3].end, 6);
     answer_free(&answer);
 }
+
+/* The marks around calls are special tokens of some vocabularies: what looks for calls sees them,
+ * other special tokens stay out of the text. */
+Test(answer, marks_around_tool_calls_are_text_where_calls_are_looked_for)
+{
+    static const char *const special[] = {"<tool_call>", "</tool_call>", "<tool_response>"};
+    struct text *marked = tiny_text_open_with(special, ARRAY_COUNT(special));
+    const int32_t ids[] = {'a', TINY_VOCAB, 'b', TINY_START, TINY_VOCAB + 1, TINY_VOCAB + 2};
+    static const struct {
+        enum tool_style style;
+        bool skip_special;
+        const char *wanted;
+    } cases[] = {
+        {TOOL_STYLE_NONE, true, "ab"},
+        {TOOL_STYLE_HERMES, true, "a<tool_call>b</tool_call>"},
+        {TOOL_STYLE_MISTRAL, true, "ab"},
+        {TOOL_STYLE_HERMES, false, "a<tool_call>b<|im_start|></tool_call><tool_response>"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct answer answer;
+        request.tools.style = cases[i].style;
+        request.skip_special = cases[i].skip_special;
+        request.return_token_ids = true;
+        answer_init(&answer, marked, &request);
+        for (size_t k = 0; k < ARRAY_COUNT(ids); k++)
+            answer_push(&answer, ids[k], 0, 0, NULL, NULL);
+        answer_finish(&answer);
+        cr_expect_str_eq(answer.out.data, cases[i].wanted);
+        cr_expect_eq(answer.ready_count, ARRAY_COUNT(ids));
+        answer_free(&answer);
+    }
+    text_close(marked);
+}

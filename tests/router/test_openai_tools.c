@@ -216,6 +216,22 @@ Test(openai_tools, the_grammar_of_calls_is_that_of_the_style)
     }
 }
 
+/* Where the marks are special tokens they are written as such. */
+Test(openai_tools, marks_are_tokens_where_the_vocabulary_has_them)
+{
+    static const char *const special[] = {"<tool_call>", "</tool_call>"};
+    struct text *marked = tiny_text_open_with(special, ARRAY_COUNT(special));
+    struct openai_request request;
+    struct openai_error error = {0};
+    rules.text = marked;
+    cr_assert_eq(parse(CHAT(TOOLS ",\"tool_choice\":\"required\""), &request, &error), STATUS_OK,
+                 "%s", error.message);
+    cr_expect(strstr(request.grammar.source.data, "{\"special\":\"<tool_call>\"}"));
+    cr_expect(strstr(request.grammar.source.data, "{\"special\":\"</tool_call>\"}"));
+    openai_request_free(&request);
+    text_close(marked);
+}
+
 /* ---- the prompt ---- */
 
 static void expect_prompt(const char *body, const char *wanted)

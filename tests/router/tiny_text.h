@@ -14,6 +14,7 @@ enum {
     TINY_START,     /* <|im_start|> */
     TINY_END,       /* <|im_end|>, ends a generation */
     TINY_VOCAB,
+    TINY_MORE_MAX = 8,
     TINY_CONTEXT = 16384,
 };
 
@@ -21,5 +22,7 @@ enum {
 const char *tiny_model_path(void);
 /* Opened from that file; aborts on failure. */
 struct text *tiny_text_open(void);
+/* The same with further special tokens, [count] from the id TINY_VOCAB on. */
+struct text *tiny_text_open_with(const char *const *special, size_t count);
 
 #endif
