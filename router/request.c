@@ -432,6 +432,15 @@ static void go_elsewhere(struct request *request, const struct request_failure *
     place_again(request, actions);
 }
 
+/* A decode node that stops or dies, and was only asked: it has promised nothing, so another one can
+ * be asked as well. Not for ever, for the request may be what it died of. */
+static bool may_ask_another(const struct request *request, const struct request_event *event)
+{
+    return event->worker != 0 && event->worker == request->decode &&
+           request->state == REQUEST_RESERVING && event->failure->http_status == 503 &&
+           request->move_count < REQUEST_MOVES_MAX;
+}
+
 static void on_failed(struct request *request, const struct request_event *event, uint64_t now_ns,
                       struct request_actions *actions)
 {
@@ -451,6 +460,10 @@ static void on_failed(struct request *request, const struct request_event *event
         place_again(request, actions);
     } else if (may_go_elsewhere(request, event)) {
         go_elsewhere(request, event->failure, actions);
+    } else if (may_ask_another(request, event)) {
+        request->failure = *event->failure;
+        request->move_count++;
+        place_again(request, actions);
     } else {
         fail(request, event->failure, now_ns, actions);
     }

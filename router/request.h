@@ -98,6 +98,7 @@ enum {
     REQUEST_ACTIONS_MAX = 12,
     REQUEST_CHOICES_MAX = 16,
     REQUEST_BARRED_MAX = 2, /* prefill nodes that may fail one request; it fails with the next */
+    REQUEST_MOVES_MAX = 2,  /* decode nodes that may go away while they are asked, likewise */
 };
 #define REQUEST_ALL_CHOICES UINT32_MAX
 struct request_actions {
@@ -155,6 +156,7 @@ struct request {
     worker_handle barred[REQUEST_BARRED_MAX];
     uint32_t barred_count;
     worker_handle kept_decode;
+    uint32_t move_count;    /* decode nodes that went away before they had promised anything */
     uint32_t cached_tokens; /* of the prompt: in the pages of the node that reads it already */
     struct request_choice choices[REQUEST_CHOICES_MAX]; /* [choice_count] */
     uint32_t open_count;                                /* of them, those that go on */

@@ -315,7 +315,10 @@ void session_choose(struct session *session, struct session_next *next)
         return;
     }
     session_dequeue(session);
-    if (reason == PLACEMENT_NO_DECODE) {
+    if (reason == PLACEMENT_NO_DECODE && request->failure.http_status != 0) {
+        session_next_failure(next, 0, request->failure.http_status, request->failure.code,
+                             request->failure.text); /* the last one is gone */
+    } else if (reason == PLACEMENT_NO_DECODE) {
         fail_unserved(session, next);
     } else if (reason == PLACEMENT_TOO_LONG) {
         session_next_failure(next, 0, 400, "context_length_exceeded",

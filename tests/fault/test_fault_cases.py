@@ -164,6 +164,31 @@ class Cases(unittest.TestCase):
     def test_a_prefill_node_is_drained(self):
         self.drain("prefill-0", 1)
 
+    def test_nobody_sees_a_rolling_restart(self):
+        """One decode node after the other is asked to stop, and comes back, while requests come
+        without a break: all are answered, as if nothing were."""
+        cluster = self.start(decode=2, env={"BATON_DRAIN_MS": "100s"})
+        texts, over, ends = prompts(4), threading.Event(), []
+
+        def ask_on(prompt):
+            while not over.is_set():
+                ends.append(cluster.ask(prompt, len(ends) % 2 == 0))
+
+        threads = [threading.Thread(target=ask_on, args=(prompt,)) for prompt in texts]
+        for thread in threads:
+            thread.start()
+        for _ in range(4 if LONG else 1):
+            for name in ("decode-0", "decode-1"):
+                old, count = cluster.cluster.pids()[name], len(ends)
+                os.kill(old, signal.SIGTERM)
+                cluster.cluster.wait_back(name, old)
+                wait_for(lambda: len(cluster.cluster.workers()) == 3, "all workers")
+                wait_for(lambda count=count: len(ends) > count + 4, "more answers")
+        over.set()
+        for thread in threads:
+            thread.join()
+        self.assertTrue(all(ends))
+
     def usage_of(self, pid):
         status = pathlib.Path(f"/proc/{pid}/status").read_text()
         rss_kib = int(status.split("VmRSS:")[1].split()[0])

@@ -190,6 +190,42 @@ Test(losses, a_failed_prefill_node_is_replaced_before_the_first_token)
     router_process_stop(&router);
 }
 
+/* A reservation is on its way to a decode node that goes: another one takes the request. */
+Test(losses, a_decode_node_that_goes_while_it_is_asked_is_replaced)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    prefill.automatic = true;
+    struct client client;
+    struct fake_worker other;
+    serving_reach(&client, true, STAGE_RESERVING);
+    fake_worker_init(&other, &router, WORKER_DECODE, "d1");
+    other.automatic = true;
+    prefill.partner = &other;
+    fake_worker_connect(&other);
+    fake_worker_close(&decode);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_status(&client), 200);
+    cr_expect_eq(text_count(client.in.data, "[DONE]"), 1, "%s", client.in.data);
+    cr_assert_eq(other.job_count, 1);
+    cr_expect_eq(other.jobs[0].request, decode.jobs[0].request);
+    cr_expect_eq(other.jobs[0].attempt, decode.jobs[0].attempt + 1);
+    cr_expect_eq(prefill.job_count, 1);
+    client_close(&client);
+    /* Without another one it is the node's loss that the client hears of. */
+    other.automatic = false;
+    client_open(&client, &router);
+    client_post(&client, TEXT_PATH, "{\"prompt\":\"x\"}");
+    WAIT_FOR(&router, other.job_count == 2);
+    fake_worker_close(&other);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_status(&client), 503);
+    cr_expect(strstr(client.in.data, "worker_lost"), "%s", client.in.data);
+    client_close(&client);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 Test(losses, a_lost_worker_in_mid_stream_is_one_error_event)
 {
     serving_start(NULL);

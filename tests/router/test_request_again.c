@@ -66,6 +66,28 @@ Test(request_again, a_request_that_fails_every_prefill_node_fails)
     play_expect_ended(&play);
 }
 
+/* It went away before it had promised anything: another one is asked, and the prefill node with
+ * it. */
+Test(request_again, a_decode_node_that_goes_while_it_is_asked_is_replaced)
+{
+    struct play play;
+    play_reach(&play, REQUEST_RESERVING);
+    for (uint32_t i = 0; i < REQUEST_MOVES_MAX; i++) {
+        const bool lost = i % 2 == 0;
+        play_simple(&play, lost ? EVENT_WORKER_LOST : EVENT_FAILED, DECODE_NODE);
+        cr_assert_eq(play.request.state, REQUEST_QUEUED);
+        cr_expect_eq(play.places, 2 + i);
+        cr_expect_eq(play.prefill_charges + play.decode_charges, 0);
+        cr_expect_eq(play.cancels_prefill + play.cancels_decode, 0, "nobody has it");
+        cr_expect_eq(play.request.barred_count, 0);
+        play_placed(&play, PREFILL_NODE, DECODE_NODE);
+        cr_expect_eq(play.request.attempt, 2 + i);
+    }
+    play_simple(&play, EVENT_WORKER_LOST, DECODE_NODE);
+    cr_expect_eq(play.failures, 1, "the request may be what they die of");
+    play_expect_ended(&play);
+}
+
 /* Another node would say the same. */
 Test(request_again, the_clients_own_fault_is_not_tried_elsewhere)
 {
