@@ -19,13 +19,22 @@ void fake_worker_init(struct fake_worker *worker, struct router_process *router,
                                    .context_tokens = TINY_CONTEXT,
                                    .vocab_count = TINY_VOCAB,
                                    .pages_total = TINY_CONTEXT / 64,
-                                   .tokens_per_s = 100,
-                                   .weights_digest = {42}};
+                                   .tokens_per_s = 100};
     snprintf(worker->node, sizeof worker->node, "%s", node);
     random_os_bytes(worker->boot_id, sizeof worker->boot_id);
-    struct text *text = tiny_text_open();
-    store_le64(worker->tokenizer_digest, text_info(text)->digest.low);
-    store_le64(worker->tokenizer_digest + 8, text_info(text)->digest.high);
+    fake_worker_serve(worker, tiny_model_path(), 42);
+}
+
+void fake_worker_serve(struct fake_worker *worker, const char *path, uint8_t weights)
+{
+    struct text *text;
+    struct error error = {.text = ""};
+    cr_assert_eq(text_open(path, &text, &error), STATUS_OK, "%s", error.text);
+    const struct text_info *info = text_info(text);
+    store_le64(worker->tokenizer_digest, info->digest.low);
+    store_le64(worker->tokenizer_digest + 8, info->digest.high);
+    snprintf(worker->model, sizeof worker->model, "%s", info->name);
+    worker->weights_digest[0] = weights;
     text_close(text);
 }
 
@@ -148,7 +157,7 @@ static void on_open(void *arg)
         .role = worker->role,
         .node = wire_str(worker->node),
         .boot_id = {worker->boot_id, 16},
-        .identity = {.model = wire_str("tiny"),
+        .identity = {.model = wire_str(worker->model),
                      .weights_digest = {worker->weights_digest, 16},
                      .tokenizer_digest = {worker->tokenizer_digest, 16},
                      .profile_id = worker->profile_id,
@@ -161,6 +170,7 @@ static void on_open(void *arg)
         .version = wire_str("test"),
         .tokens_per_s = 100,
         .read_tokens_per_s = worker->read_tokens_per_s,
+        .model_name = wire_str(worker->model_name ? worker->model_name : ""),
     };
     cr_assert_eq(link_send(worker->link, MESSAGE_ID_HELLO, &hello), STATUS_OK);
 }

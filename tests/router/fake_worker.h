@@ -40,14 +40,18 @@ struct fake_worker {
     struct fake_job jobs[FAKE_JOBS_MAX];
     uint32_t job_count, cancel_count;
     /* What HELLO says, to be changed before connecting. */
+    char model[64];         /* in its file */
+    const char *model_name; /* NULL: it was told none */
     uint64_t profile_id;
     uint32_t context_tokens, vocab_count, pages_total;
     uint8_t tokenizer_digest[16], weights_digest[16];
 };
 
-/* Fills in what fits the tiny model. */
+/* Fills in what fits the tiny model, of which its name is "tiny". */
 void fake_worker_init(struct fake_worker *worker, struct router_process *router,
                       enum worker_role role, const char *node);
+/* Makes it a worker of the model in that file, with weights of its own. Before it connects. */
+void fake_worker_serve(struct fake_worker *worker, const char *path, uint8_t weights);
 /* Dials and says HELLO; returns when WELCOME is here or the link was closed. */
 void fake_worker_connect(struct fake_worker *worker);
 void fake_worker_heartbeat(struct fake_worker *worker, uint64_t queued_tokens, uint32_t pages_free);

@@ -28,8 +28,16 @@ static size_t byte_character(int byte, char out[4])
     return 2;
 }
 
-static void write_model(const char *path, const char *const *special, size_t count)
+struct tiny_file {
+    const char *name;
+    uint32_t merge_count;
+    const char *const *special; /* [special_count] more tokens; NULL when it is 0 */
+    size_t special_count;
+};
+
+static void write_model(const struct tiny_file *file, const char *path)
 {
+    const size_t count = file->special_count;
     static const char *const joined[] = {
         "he", "ll", "hell", "hello", "<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     static const char *const merges[] = {"h e", "l l", "he ll", "hell o"};
@@ -49,8 +57,8 @@ static void write_model(const char *path, const char *const *special, size_t cou
         types[256 + i] = 256 + i >= TINY_BYTES_END ? 3 : 1;
     }
     for (size_t i = 0; i < count; i++) {
-        tokens[TINY_VOCAB + i] = special[i];
-        bytes[TINY_VOCAB + i] = (uint32_t)strlen(special[i]);
+        tokens[TINY_VOCAB + i] = file->special[i];
+        bytes[TINY_VOCAB + i] = (uint32_t)strlen(file->special[i]);
         types[TINY_VOCAB + i] = 3;
     }
     for (size_t i = 0; i < ARRAY_COUNT(merges); i++)
@@ -59,27 +67,50 @@ static void write_model(const char *path, const char *const *special, size_t cou
     struct error error;
     CHECK(gguf_writer_open(path, &writer, &error) == STATUS_OK);
     gguf_writer_put_string(writer, "general.architecture", "llama", 5);
-    gguf_writer_put_string(writer, "general.name", "tiny", 4);
+    gguf_writer_put_string(writer, "general.name", file->name, strlen(file->name));
     gguf_writer_put_u32(writer, "llama.context_length", TINY_CONTEXT);
     gguf_writer_put_string(writer, "tokenizer.ggml.model", "gpt2", 4);
     gguf_writer_put_string(writer, "tokenizer.ggml.pre", "gpt-2", 5);
     gguf_writer_put_strings(writer, "tokenizer.ggml.tokens", tokens, bytes, TINY_VOCAB + count);
     gguf_writer_put_i32s(writer, "tokenizer.ggml.token_type", types, TINY_VOCAB + count);
-    gguf_writer_put_strings(writer, "tokenizer.ggml.merges", merges, merge_bytes, 4);
+    gguf_writer_put_strings(writer, "tokenizer.ggml.merges", merges, merge_bytes,
+                            file->merge_count);
     gguf_writer_put_u32(writer, "tokenizer.ggml.bos_token_id", TINY_BYTES_END);
     gguf_writer_put_u32(writer, "tokenizer.ggml.eos_token_id", TINY_END);
     gguf_writer_put_bool(writer, "tokenizer.ggml.add_bos_token", false);
     CHECK(gguf_writer_finish(writer, &error) == STATUS_OK);
 }
 
+/* path: [PATH_BYTES], empty until the file is written. */
+enum { PATH_BYTES = 512 };
+static const char *path_of(const struct tiny_file *file, char *path)
+{
+    if (!path[0]) {
+        snprintf(path, PATH_BYTES, "%s/%s.gguf", scratch_folder(), file->name);
+        write_model(file, path);
+    }
+    return path;
+}
+
 const char *tiny_model_path(void)
 {
-    static char path[512];
-    if (path[0])
-        return path;
-    snprintf(path, sizeof path, "%s/tiny.gguf", scratch_folder());
-    write_model(path, NULL, 0);
-    return path;
+    static const struct tiny_file file = {.name = "tiny", .merge_count = 4};
+    static char path[PATH_BYTES];
+    return path_of(&file, path);
+}
+
+const char *tiny_twin_path(void)
+{
+    static const struct tiny_file file = {.name = "twin", .merge_count = 4};
+    static char path[PATH_BYTES];
+    return path_of(&file, path);
+}
+
+const char *tiny_other_path(void)
+{
+    static const struct tiny_file file = {.name = "other", .merge_count = 1};
+    static char path[PATH_BYTES];
+    return path_of(&file, path);
 }
 
 static struct text *open_file(const char *path)
@@ -100,8 +131,8 @@ struct text *tiny_text_open(void)
 
 struct text *tiny_text_open_with(const char *const *special, size_t count)
 {
-    char path[512];
-    snprintf(path, sizeof path, "%s/tiny_more.gguf", scratch_folder());
-    write_model(path, special, count);
-    return open_file(path);
+    const struct tiny_file file = {
+        .name = "tiny_more", .merge_count = 4, .special = special, .special_count = count};
+    char path[PATH_BYTES] = "";
+    return open_file(path_of(&file, path));
 }

@@ -20,7 +20,11 @@ enum {
 
 /* Writes the file into the scratch folder of this process; the path (static). */
 const char *tiny_model_path(void);
-/* Opened from that file; aborts on failure. */
+/* The same vocabulary in a file that is called "twin". */
+const char *tiny_twin_path(void);
+/* Another tokenizer, called "other": "hello" is four tokens, "he" and three bytes. */
+const char *tiny_other_path(void);
+/* Opened from the first file; aborts on failure. */
 struct text *tiny_text_open(void);
 /* The same with further special tokens, [count] from the id TINY_VOCAB on. */
 struct text *tiny_text_open_with(const char *const *special, size_t count);
