@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "base/utf8.h"
@@ -26,12 +27,13 @@ static char *name_of_path(const char *path)
 }
 
 /* The path in an operand; *name_bytes_out of the name before it, 0 where there is none. A name may
- * have slashes, as "Qwen/Qwen2.5-0.5B" does, so a path with a "=" begins with a slash or a dot. */
+ * have slashes, as "Qwen/Qwen2.5-0.5B" does, so what has a "=" is a path by itself where it is
+ * there or begins with a slash or a dot. */
 static const char *split(const char *operand, size_t *name_bytes_out)
 {
     const char *equals = strchr(operand, '=');
     *name_bytes_out = 0;
-    if (!equals || operand[0] == '/' || operand[0] == '.')
+    if (!equals || operand[0] == '/' || operand[0] == '.' || access(operand, F_OK) == 0)
         return operand;
     *name_bytes_out = (size_t)(equals - operand);
     return equals + 1;

@@ -77,6 +77,10 @@ Test(model_list, a_path_with_an_equals_sign)
     cr_expect_str_eq(list.items[0].name, "a=b");
     cr_expect_str_eq(list.items[1].name, "c");
     model_list_close(&list);
+    cr_assert_eq(chdir(scratch_folder()), 0);
+    cr_assert_eq(OPEN(NULL, "a=b.gguf"), STATUS_OK, "%s", error.text);
+    cr_expect_str_eq(list.items[0].name, "a=b");
+    model_list_close(&list);
 }
 
 Test(model_list, names_that_are_none)
