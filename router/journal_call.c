@@ -1,5 +1,5 @@
 /* /requests and /requests/ID: one look into the journal, on the reader's thread, between a request
- * and its answer. */
+ * and its answer. An operator sees all, others what is their tenant's. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +13,7 @@ struct journal_call {
     struct router *router;
     struct http_exchange *exchange; /* NULL once the client is gone */
     char id[HTTP_REQUEST_ID_BYTES]; /* empty: the latest ones */
+    const char *tenant;             /* whose, of the router's keys; NULL: all */
     /* The reader's between submit and done. */
     struct text_job job;
     struct buffer answer;
@@ -33,8 +34,10 @@ static void run(struct text_job *job)
         call->status = error_set(&call->error, STATUS_IO, "The journal is not open now.");
         return;
     }
-    call->status = call->id[0] ? journal_read_request(path, call->id, &call->answer, &call->error)
-                               : journal_read_recent(path, &call->answer, &call->error);
+    call->status =
+        call->id[0]
+            ? journal_read_request(path, call->tenant, call->id, &call->answer, &call->error)
+            : journal_read_recent(path, call->tenant, &call->answer, &call->error);
 }
 
 static void done(struct text_job *job)
@@ -57,13 +60,16 @@ static void on_client_gone(struct exchange_owner *owner)
     ((struct journal_call *)(void *)owner)->exchange = NULL;
 }
 
-static void start(struct router *router, struct http_exchange *exchange, const char *id)
+static void start(struct router *router, struct http_exchange *exchange, const struct api_key *key,
+                  const char *id)
 {
     struct journal_call *call = calloc(1, sizeof *call);
     CHECK(call != NULL);
     *call = (struct journal_call){
         .owner.on_gone = on_client_gone, .router = router, .exchange = exchange};
     snprintf(call->id, sizeof call->id, "%s", id);
+    if (key && !api_key_is_operator(key))
+        call->tenant = api_key_tenant(key);
     call->job = (struct text_job){.run = run, .done = done, .bytes = sizeof *call};
     if (text_pool_submit(router->reader, &call->job) != STATUS_OK) {
         free(call);
@@ -77,7 +83,7 @@ static void start(struct router *router, struct http_exchange *exchange, const c
 void journal_call_recent(struct router *router, struct http_exchange *exchange,
                          const struct http_request *request, struct api_key *key)
 {
-    start(router, exchange, "");
+    start(router, exchange, key, "");
 }
 
 void journal_call_find(struct router *router, struct http_exchange *exchange,
@@ -89,5 +95,5 @@ void journal_call_find(struct router *router, struct http_exchange *exchange,
                            "An id of 1 to 128 characters must follow /requests/.");
         return;
     }
-    start(router, exchange, id);
+    start(router, exchange, key, id);
 }

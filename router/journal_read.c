@@ -9,11 +9,15 @@
 
 enum { STATES_MAX = 200 }; /* of one request */
 
+/* What shows nodes and their addresses is not for one tenant, which is ?3. */
 #define REQUEST_COLUMNS                                                                            \
-    "SELECT id, client_id, endpoint, accepted_ms, state, prefill, decode, prompt_tokens,"          \
-    " max_tokens, output_tokens, first_token_us, duration_us, http_status, outcome, reason, "      \
-    "tenant, trace_id, model"                                                                      \
-    " FROM requests "
+    "SELECT id, client_id, endpoint, accepted_ms, state,"                                          \
+    " CASE WHEN ?3 IS NULL THEN prefill END AS prefill,"                                           \
+    " CASE WHEN ?3 IS NULL THEN decode END AS decode,"                                             \
+    " prompt_tokens, max_tokens, output_tokens, first_token_us, duration_us, http_status, "        \
+    "outcome,"                                                                                     \
+    " CASE WHEN ?3 IS NULL THEN reason END AS reason, tenant, trace_id, model"                     \
+    " FROM requests WHERE (?3 IS NULL OR tenant=?3) "
 
 /* A row as members of the object that is open. */
 static void put_columns(struct json_writer *writer, sqlite3_stmt *statement)
@@ -37,6 +41,12 @@ static int prepare(sqlite3 *db, const char *sql, int rows_max, const char *text,
     return text ? sqlite3_bind_text(*out, 2, text, -1, SQLITE_TRANSIENT) : SQLITE_OK;
 }
 
+/* What is asked for. */
+struct look {
+    const char *tenant; /* ?3; NULL: all */
+    const char *id;     /* NULL: the latest */
+};
+
 /* An array of a request's states under the key "states". */
 static int put_states(sqlite3 *db, const char *id, struct json_writer *writer)
 {
@@ -58,11 +68,14 @@ static int put_states(sqlite3 *db, const char *id, struct json_writer *writer)
     return code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
-static int put_requests(sqlite3 *db, const char *sql, const char *id, struct json_writer *writer,
-                        uint32_t *count_out)
+static int put_requests(sqlite3 *db, const char *sql, const struct look *look,
+                        struct json_writer *writer, uint32_t *count_out)
 {
     sqlite3_stmt *statement = NULL;
+    const char *id = look->id;
     int code = prepare(db, sql, id ? JOURNAL_READ_FOUND : JOURNAL_READ_RECENT, id, &statement);
+    if (code == SQLITE_OK && look->tenant)
+        code = sqlite3_bind_text(statement, 3, look->tenant, -1, SQLITE_TRANSIENT);
     while (code == SQLITE_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
         json_open_object(writer);
         put_columns(writer, statement);
@@ -89,17 +102,18 @@ static const char *bare(const char *id)
 }
 
 /* Ours are unique and found at once; a client's is searched for in all rows. */
-static int put_found(sqlite3 *db, const char *id, struct json_writer *writer)
+static int put_found(sqlite3 *db, const struct look *look, struct json_writer *writer)
 {
     uint32_t count = 0;
-    int code = put_requests(db, REQUEST_COLUMNS "WHERE id=?2 LIMIT ?1", bare(id), writer, &count);
+    const struct look ours = {look->tenant, bare(look->id)};
+    int code = put_requests(db, REQUEST_COLUMNS "AND id=?2 LIMIT ?1", &ours, writer, &count);
     if (code == SQLITE_OK && count == 0)
-        code = put_requests(db, REQUEST_COLUMNS "WHERE client_id=?2 ORDER BY number DESC LIMIT ?1",
-                            id, writer, &count);
+        code = put_requests(db, REQUEST_COLUMNS "AND client_id=?2 ORDER BY number DESC LIMIT ?1",
+                            look, writer, &count);
     return code;
 }
 
-static enum status read_file(const char *path, const char *id, struct buffer *out,
+static enum status read_file(const char *path, const struct look *look, struct buffer *out,
                              struct error *error)
 {
     sqlite3 *db = NULL;
@@ -116,9 +130,9 @@ static enum status read_file(const char *path, const char *id, struct buffer *ou
         code = sqlite3_exec(db, "PRAGMA query_only=1", NULL, NULL, NULL);
     }
     if (code == SQLITE_OK)
-        code = id ? put_found(db, id, &writer)
-                  : put_requests(db, REQUEST_COLUMNS "ORDER BY number DESC LIMIT ?1", NULL, &writer,
-                                 &count);
+        code = look->id ? put_found(db, look, &writer)
+                        : put_requests(db, REQUEST_COLUMNS "ORDER BY number DESC LIMIT ?1", look,
+                                       &writer, &count);
     json_close_array(&writer);
     json_close_object(&writer);
     if (code != SQLITE_OK)
@@ -128,13 +142,14 @@ static enum status read_file(const char *path, const char *id, struct buffer *ou
     return code == SQLITE_OK ? STATUS_OK : STATUS_IO;
 }
 
-enum status journal_read_recent(const char *path, struct buffer *out, struct error *error)
+enum status journal_read_recent(const char *path, const char *tenant, struct buffer *out,
+                                struct error *error)
 {
-    return read_file(path, NULL, out, error);
+    return read_file(path, &(struct look){tenant, NULL}, out, error);
 }
 
-enum status journal_read_request(const char *path, const char *id, struct buffer *out,
-                                 struct error *error)
+enum status journal_read_request(const char *path, const char *tenant, const char *id,
+                                 struct buffer *out, struct error *error)
 {
-    return read_file(path, id, out, error);
+    return read_file(path, &(struct look){tenant, id}, out, error);
 }

@@ -9,12 +9,14 @@
 
 enum { JOURNAL_READ_BUSY_MS = 250, JOURNAL_READ_RECENT = 50, JOURNAL_READ_FOUND = 20 };
 
-/* Appends {"requests":[...]}, the latest first, at most JOURNAL_READ_RECENT of them. On failure
- * (IO, with the cause) nothing is to be made of what was appended. */
-enum status journal_read_recent(const char *path, struct buffer *out, struct error *error);
+/* Appends {"requests":[...]}, the latest first, at most JOURNAL_READ_RECENT of them. tenant: whose,
+ * without the names of nodes and what nodes said; NULL for all of all. On failure (IO, with the
+ * cause) nothing is to be made of what was appended. */
+enum status journal_read_recent(const char *path, const char *tenant, struct buffer *out,
+                                struct error *error);
 /* The same of the requests with that id, be it ours ("chatcmpl-" and "cmpl-" before it are fine) or
  * the one the client gave, each with its changes of state; at most JOURNAL_READ_FOUND. */
-enum status journal_read_request(const char *path, const char *id, struct buffer *out,
-                                 struct error *error);
+enum status journal_read_request(const char *path, const char *tenant, const char *id,
+                                 struct buffer *out, struct error *error);
 
 #endif

@@ -80,7 +80,7 @@ Test(api_door, every_path)
         {"GET", "/", NULL, true, false},
         {"GET", "/workers", NULL, false, true},
         {"GET", "/status", NULL, false, true},
-        {"GET", "/requests", NULL, false, true},
+        {"GET", "/requests", NULL, false, false},
         {"GET", "/v1/models", NULL, false, false},
         {"GET", "/v1/models/tiny", NULL, false, false},
         {"POST", TEXT_PATH, PROMPT, false, false},
@@ -107,6 +107,34 @@ Test(api_door, every_path)
         cr_expect_eq(status, 200, "%s with an operator's key gave %d", rows[i].path, status);
     }
     cr_expect_eq(ask("GET", "/nothing", "", NULL, &body, NULL, value), 404);
+    buffer_free(&body);
+    cr_expect_eq(router_process_stop(&router), 0);
+}
+
+/* Who has a request of its own in the journal sees that one, and of it no node. */
+Test(api_door, a_tenant_sees_its_own_requests)
+{
+    static const char *const paths[] = {"/requests", "/requests/of-acme", "/requests/of-deli"};
+    struct buffer body = {0};
+    char value[64];
+    start(NULL);
+    const char *const acme = BEARER(KEY) "X-Request-Id: of-acme\r\n";
+    const char *const deli = BEARER(LIMITED) "X-Request-Id: of-deli\r\n";
+    cr_assert_eq(ask("POST", TEXT_PATH, acme, PROMPT, &body, NULL, value), 200);
+    cr_assert_eq(ask("POST", TEXT_PATH, deli, PROMPT, &body, NULL, value), 200);
+    /* The journal's writer comes after the answers. */
+    WAIT_FOR(&router, ask("GET", "/requests", BEARER(OPERATOR), NULL, &body, NULL, value) == 200 &&
+                          text_count(body.data, "\"outcome\":\"stop\"") == 2);
+    cr_expect(strstr(body.data, "of-acme") && strstr(body.data, "of-deli") &&
+                  strstr(body.data, "\"decode\":\"d0\""),
+              "%s", body.data);
+    for (size_t i = 0; i < ARRAY_COUNT(paths); i++) {
+        cr_expect_eq(ask("GET", paths[i], BEARER(KEY), NULL, &body, NULL, value), 200);
+        cr_expect_eq(text_count(body.data, "\"client_id\":\"of-acme\""), i < 2 ? 1 : 0, "%s: %s",
+                     paths[i], body.data);
+        cr_expect(!strstr(body.data, "deli") && !strstr(body.data, "\"d0\""), "%s: %s", paths[i],
+                  body.data);
+    }
     buffer_free(&body);
     cr_expect_eq(router_process_stop(&router), 0);
 }

@@ -344,11 +344,11 @@ Test(journal, a_reader_says_why_it_can_not_read)
 {
     struct buffer out = {0};
     struct error error;
-    cr_expect_eq(journal_read_recent(file, &out, &error), STATUS_IO);
+    cr_expect_eq(journal_read_recent(file, NULL, &out, &error), STATUS_IO);
     FILE *damaged = fopen(file, "w");
     cr_assert(damaged && fputs("this is no database, whatever its name says", damaged) > 0);
     fclose(damaged);
-    cr_expect_eq(journal_read_request(file, "1", &out, &error), STATUS_IO);
+    cr_expect_eq(journal_read_request(file, NULL, "1", &out, &error), STATUS_IO);
     cr_expect(strstr(error.text, "not a database"), "%s", error.text);
     buffer_free(&out);
 }
@@ -362,15 +362,15 @@ Test(journal, a_reader_finds_while_the_writer_writes)
     settle();
     struct buffer out = {0};
     struct error error = {.text = ""};
-    cr_assert_eq(journal_read_recent(journal_path(journal), &out, &error), STATUS_OK, "%s",
+    cr_assert_eq(journal_read_recent(journal_path(journal), NULL, &out, &error), STATUS_OK, "%s",
                  error.text);
     cr_expect(strstr(out.data, "{\"requests\":[{\"id\":\"000000000000003c\""), "the latest first");
     cr_expect(strstr(out.data, "\"000000000000000b\"") && !strstr(out.data, "\"000000000000000a\""),
               "fifty of them");
     buffer_clear(&out);
-    cr_assert_eq(
-        journal_read_request(journal_path(journal), "chatcmpl-000000000000000a", &out, &error),
-        STATUS_OK, "%s", error.text);
+    cr_assert_eq(journal_read_request(journal_path(journal), NULL, "chatcmpl-000000000000000a",
+                                      &out, &error),
+                 STATUS_OK, "%s", error.text);
     cr_expect(strstr(out.data, "\"states\":[{\"state\":\"ended\",\"at_ms\":"), "%s", out.data);
     buffer_free(&out);
     journal_close(journal);
