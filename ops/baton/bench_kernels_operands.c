@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "ops/baton/bench_kernels.h"
 #include "ops/baton/bench_kernels_report.h"
 
@@ -45,6 +46,13 @@ void bench_release(struct kernel_bench *bench, device_ptr p)
 void bench_figure(struct kernel_bench *bench, const struct kernel_figure *figure,
                   void (*call)(void *arg, uint64_t turn), void *arg)
 {
-    const struct bench_time time = bench_measure(call, arg, bench->budget_ms);
-    bench_report_figure(bench, figure, &time);
+    double work;
+    struct bench_time times[2];
+    struct bench_roof roof = bench_limits_roof(
+        bench->limits, figure->arithmetic, figure->operations, figure->bytes, figure->footprint);
+    const struct bench_turn turns[2] = {{call, arg},
+                                        bench_limits_turn(bench->limits, &roof, &work)};
+    bench_measure_in_turn(turns, bench->budget_ms, times);
+    *(roof.compute ? &roof.operations : &roof.bytes) = work * NS_PER_S / times[1].median_ns;
+    bench_report_figure(bench, figure, &times[0], &roof);
 }

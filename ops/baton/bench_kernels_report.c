@@ -149,21 +149,22 @@ static void figure_put(const struct kernel_bench *bench, const struct kernel_fig
 }
 
 void bench_report_figure(const struct kernel_bench *bench, const struct kernel_figure *figure,
-                         const struct bench_time *time)
+                         const struct bench_time *time, const struct bench_roof *roof)
 {
-    const struct bench_roof roof = bench_limits_roof(
-        bench->limits, figure->arithmetic, figure->operations, figure->bytes, figure->footprint);
-    const double ceiling = roof.compute && figure->ceiling > PEAK_INT8
-                               ? bench_limits_arithmetic(bench->limits, figure->ceiling, NULL)
-                               : 0;
+    /* A share of limits that were measured together, not of the one in turn. */
+    const double ceiling =
+        roof->compute && figure->ceiling > PEAK_INT8
+            ? bench_limits_arithmetic(bench->limits, figure->ceiling, NULL) /
+                  bench_limits_arithmetic(bench->limits, figure->arithmetic, NULL)
+            : 0;
     const struct value value = {
         .kind = "kernel",
         .name = bench->row->name,
-        .unit = roof.compute ? arithmetic_unit(figure->arithmetic) : "GB/s",
-        .value = (roof.compute ? figure->operations : figure->bytes) / time->median_ns,
-        .limit = (roof.compute ? roof.operations : roof.bytes) / 1e9,
-        .compute = roof.compute,
-        .ceiling_pct = 100 * ceiling / roof.operations,
+        .unit = roof->compute ? arithmetic_unit(figure->arithmetic) : "GB/s",
+        .value = (roof->compute ? figure->operations : figure->bytes) / time->median_ns,
+        .limit = (roof->compute ? roof->operations : roof->bytes) / 1e9,
+        .compute = roof->compute,
+        .ceiling_pct = 100 * ceiling,
     };
     (bench->json ? figure_put : figure_print)(bench, figure, time, &value);
 }

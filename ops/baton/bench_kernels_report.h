@@ -8,7 +8,8 @@
 /* The limits themselves, on one thread and on all. */
 void bench_report_limits(struct bench_limits *limits, uint32_t threads, enum kernel_isa isa,
                          bool json);
+/* roof: with the limit that binds as it was in turn with the figure. */
 void bench_report_figure(const struct kernel_bench *bench, const struct kernel_figure *figure,
-                         const struct bench_time *time);
+                         const struct bench_time *time, const struct bench_roof *roof);
 
 #endif

@@ -27,13 +27,30 @@ enum {
     RUN_BYTES = 1 << 24,
 };
 
+struct arithmetic_run {
+    const struct peak_row *row;
+    struct team *team; /* NULL: the caller alone */
+};
+
+struct stream_run {
+    const struct bench_limits *limits;
+    const struct stream_row *row;
+    size_t footprint;
+    size_t bytes; /* of one pass */
+    size_t first;
+    uint32_t passes;
+};
+
 struct bench_limits {
     struct team *team;
     enum kernel_isa isa;
     double budget_ms;
     double arithmetic[PEAK_ARITHMETIC_COUNT], single[PEAK_ARITHMETIC_COUNT];
-    const char *arithmetic_name[PEAK_ARITHMETIC_COUNT];
-    double bandwidth[CLASS_COUNT]; /* 0: not measured yet */
+    const struct peak_row *arithmetic_row[PEAK_ARITHMETIC_COUNT]; /* the fastest */
+    double bandwidth[CLASS_COUNT];                                /* 0: not measured yet */
+    const struct stream_row *bandwidth_row[CLASS_COUNT];          /* the fastest */
+    struct arithmetic_run arithmetic_turn;                        /* of bench_limits_turn */
+    struct stream_run stream_turn;
     char *memory;
     size_t memory_bytes;
 };
@@ -63,11 +80,6 @@ void bench_limits_destroy(struct bench_limits *limits)
 /* What the loops gave, kept so that they are not left out. */
 static _Atomic uint64_t sink;
 
-struct arithmetic_run {
-    const struct peak_row *row;
-    struct team *team; /* NULL: the caller alone */
-};
-
 static void arithmetic_member(void *arg, uint32_t index, uint32_t count)
 {
     const struct arithmetic_run *run = arg;
@@ -86,7 +98,7 @@ static void arithmetic_call(void *arg, uint64_t turn)
 
 /* The fastest way to do it that the rung allows. */
 static double arithmetic_measure(const struct bench_limits *limits, enum peak_arithmetic arithmetic,
-                                 struct team *team, const char **name_out)
+                                 struct team *team, const struct peak_row **row_out)
 {
     uint32_t count;
     double best = 0;
@@ -102,7 +114,7 @@ static double arithmetic_measure(const struct bench_limits *limits, enum peak_ar
             ROUNDS * (double)row->round_operations * members * NS_PER_S / time.least_ns;
         if (rate > best) {
             best = rate;
-            *name_out = row->name;
+            *row_out = row;
         }
     }
     return best;
@@ -113,28 +125,19 @@ double bench_limits_arithmetic(struct bench_limits *limits, enum peak_arithmetic
 {
     if (limits->arithmetic[arithmetic] == 0)
         limits->arithmetic[arithmetic] = arithmetic_measure(limits, arithmetic, limits->team,
-                                                            &limits->arithmetic_name[arithmetic]);
-    if (name_out != NULL)
-        *name_out = limits->arithmetic_name[arithmetic];
+                                                            &limits->arithmetic_row[arithmetic]);
+    if (name_out != NULL && limits->arithmetic_row[arithmetic] != NULL)
+        *name_out = limits->arithmetic_row[arithmetic]->name;
     return limits->arithmetic[arithmetic];
 }
 
 double bench_limits_arithmetic_single(struct bench_limits *limits, enum peak_arithmetic arithmetic)
 {
-    const char *name;
+    const struct peak_row *row;
     if (limits->single[arithmetic] == 0)
-        limits->single[arithmetic] = arithmetic_measure(limits, arithmetic, NULL, &name);
+        limits->single[arithmetic] = arithmetic_measure(limits, arithmetic, NULL, &row);
     return limits->single[arithmetic];
 }
-
-struct stream_run {
-    const struct bench_limits *limits;
-    const struct stream_row *row;
-    size_t footprint;
-    size_t bytes; /* of one pass */
-    size_t first;
-    uint32_t passes;
-};
 
 static void stream_member(void *arg, uint32_t index, uint32_t count)
 {
@@ -169,7 +172,20 @@ static void memory_grow(struct bench_limits *limits, size_t bytes)
     limits->memory_bytes = bytes;
 }
 
-static double stream_measure(struct bench_limits *limits, size_t bytes)
+/* Of `bytes` that are read over and over. */
+static struct stream_run stream_run_of(const struct bench_limits *limits,
+                                       const struct stream_row *row, size_t bytes)
+{
+    const size_t pass_bytes = bytes < RUN_BYTES ? bytes : RUN_BYTES;
+    return (struct stream_run){.limits = limits,
+                               .row = row,
+                               .footprint = bytes,
+                               .bytes = pass_bytes,
+                               .passes = (uint32_t)(RUN_BYTES / pass_bytes)};
+}
+
+static double stream_measure(struct bench_limits *limits, size_t bytes,
+                             const struct stream_row **row_out)
 {
     uint32_t count;
     double best = 0;
@@ -178,18 +194,16 @@ static double stream_measure(struct bench_limits *limits, size_t bytes)
     for (uint32_t i = 0; i < count; i++) {
         if (rows[i].isa > limits->isa || !kernel_isa_available(rows[i].isa))
             continue;
-        const size_t pass_bytes = bytes < RUN_BYTES ? bytes : RUN_BYTES;
-        struct stream_run run = {.limits = limits,
-                                 .row = &rows[i],
-                                 .footprint = bytes,
-                                 .bytes = pass_bytes,
-                                 .passes = (uint32_t)(RUN_BYTES / pass_bytes)};
+        struct stream_run run = stream_run_of(limits, &rows[i], bytes);
         const struct bench_time time = bench_measure(stream_call, &run, limits->budget_ms);
         /* Some runs through more than the last-level cache holds may still come from a cache, of
          * which the system need not tell everything: there the median counts. */
         const double ns = bytes > bench_cache_bytes() ? time.median_ns : time.least_ns;
         const double rate = (double)run.bytes * run.passes * NS_PER_S / ns;
-        best = rate > best ? rate : best;
+        if (rate > best) {
+            best = rate;
+            *row_out = &rows[i];
+        }
     }
     return best;
 }
@@ -203,15 +217,23 @@ static size_t memory_class_bytes(void)
     return wanted < most ? wanted : most;
 }
 
-double bench_limits_bandwidth(struct bench_limits *limits, size_t bytes)
+/* The power of two, from CLASS_BITS_MIN on, that so many bytes are measured as. */
+static uint32_t bandwidth_class(size_t bytes)
 {
     uint32_t class = 0;
     const size_t most = memory_class_bytes();
     while (class + 1 < CLASS_COUNT && (size_t)2 << (CLASS_BITS_MIN + class) <= bytes &&
            (size_t)1 << (CLASS_BITS_MIN + class) < most)
         class ++;
+    return class;
+}
+
+double bench_limits_bandwidth(struct bench_limits *limits, size_t bytes)
+{
+    const uint32_t class = bandwidth_class(bytes);
     if (limits->bandwidth[class] == 0)
-        limits->bandwidth[class] = stream_measure(limits, (size_t)1 << (CLASS_BITS_MIN + class));
+        limits->bandwidth[class] = stream_measure(limits, (size_t)1 << (CLASS_BITS_MIN + class),
+                                                  &limits->bandwidth_row[class]);
     return limits->bandwidth[class];
 }
 
@@ -226,11 +248,29 @@ struct bench_roof bench_limits_roof(struct bench_limits *limits, enum peak_arith
     struct bench_roof roof = {
         .operations = bench_limits_arithmetic(limits, arithmetic, NULL),
         .bytes = bench_limits_bandwidth(limits, footprint),
+        .arithmetic = arithmetic,
+        .footprint = footprint,
     };
     const double compute = operations / roof.operations, memory = bytes / roof.bytes;
     roof.compute = compute > memory;
     roof.seconds = roof.compute ? compute : memory;
     return roof;
+}
+
+struct bench_turn bench_limits_turn(struct bench_limits *limits, const struct bench_roof *roof,
+                                    double *work_out)
+{
+    if (roof->compute) {
+        const struct peak_row *row = limits->arithmetic_row[roof->arithmetic];
+        limits->arithmetic_turn = (struct arithmetic_run){row, limits->team};
+        *work_out = ROUNDS * (double)row->round_operations * team_count(limits->team);
+        return (struct bench_turn){arithmetic_call, &limits->arithmetic_turn};
+    }
+    const uint32_t class = bandwidth_class(roof->footprint);
+    limits->stream_turn =
+        stream_run_of(limits, limits->bandwidth_row[class], (size_t)1 << (CLASS_BITS_MIN + class));
+    *work_out = RUN_BYTES;
+    return (struct bench_turn){stream_call, &limits->stream_turn};
 }
 
 enum status bench_isa(const char *name, enum kernel_isa *isa_out, struct error *error)

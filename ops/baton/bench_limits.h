@@ -2,7 +2,9 @@
  * could do and how fast memory can be read, by all members of a team.
  *
  * Each is measured when it is first asked for and then remembered; the best of several runs counts,
- * so that a machine busy with other things does not make the limit small; of memory the median. */
+ * so that a machine busy with other things does not make the limit small; of memory the median.
+ * Where that is not enough - memory may be twice as fast a minute later - a limit is measured again
+ * in turn with what is held against it. */
 #ifndef BATON_OPS_BATON_BENCH_LIMITS_H
 #define BATON_OPS_BATON_BENCH_LIMITS_H
 
@@ -12,6 +14,7 @@
 #include "base/status.h"
 #include "base/team.h"
 #include "kernels/peak.h"
+#include "ops/baton/bench_time.h"
 
 struct bench_limits;
 
@@ -41,10 +44,18 @@ struct bench_roof {
     bool compute;      /* the arithmetic binds, not memory */
     double operations; /* per second, the limit of each kind */
     double bytes;
+    enum peak_arithmetic arithmetic; /* what was asked for */
+    size_t footprint;
 };
 /* footprint: the bytes that the calls go through before they come back to the same. */
 struct bench_roof bench_limits_roof(struct bench_limits *limits, enum peak_arithmetic arithmetic,
                                     double operations, double bytes, size_t footprint);
+
+/* A run of the limit that binds under a roof, to be measured in turn with what is held against it:
+ * *work_out operations or bytes a call. The roof is of these limits; the call holds until the next
+ * one is asked for. */
+struct bench_turn bench_limits_turn(struct bench_limits *limits, const struct bench_roof *roof,
+                                    double *work_out);
 
 /* The rung that `name` asks for, the best one for NULL; UNSUPPORTED with a sentence. */
 enum status bench_isa(const char *name, enum kernel_isa *isa_out, struct error *error);

@@ -15,6 +15,14 @@ struct bench_time {
 /* One call to warm up, then runs for about budget_ms, three at least. Short calls are timed several
  * at once. */
 struct bench_time bench_measure(bench_call call, void *arg, double budget_ms);
+/* The same for two calls in turn, a run of one after a run of the other: what disturbs the machine
+ * meets both alike. times_out: of calls[0] and of calls[1]. */
+struct bench_turn {
+    bench_call call;
+    void *arg;
+};
+void bench_measure_in_turn(const struct bench_turn calls[2], double budget_ms,
+                           struct bench_time times_out[2]);
 /* The median of count > 0 values, which are put in order. */
 double bench_median(double *values, uint32_t count);
 
