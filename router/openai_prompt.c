@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "model/text/jinja/jinja.h"
 #include "router/openai_fields.h"
 
 static enum status encode_failed(enum status status, const struct error *cause, const char *param,
@@ -13,8 +15,7 @@ static enum status encode_failed(enum status status, const struct error *cause, 
 {
     if (status == STATUS_LIMIT)
         return openai_error_set(error, 400, param, "context_length_exceeded",
-                                "The prompt is too long: it has more than %d tokens.",
-                                OPENAI_PROMPT_TOKENS_MAX);
+                                "The prompt is too long: %s.", cause->text);
     if (status == STATUS_UNSUPPORTED)
         return openai_error_set(error, 400, param, NULL, "%s", cause->text);
     openai_error_set(error, status == STATUS_INVALID ? 400 : 500, param, NULL, "%s", cause->text);
@@ -150,21 +151,7 @@ enum status openai_prompt_read(const struct json *body, const struct openai_rule
     return STATUS_OK;
 }
 
-/* Messages while they are read; `joined` owns the contents that were put together from parts. */
-struct messages {
-    struct chat_message *items;
-    struct buffer *joined;
-    size_t count;
-};
-
-static void messages_free(struct messages *messages)
-{
-    for (size_t i = 0; i < messages->count; i++)
-        buffer_free(&messages->joined[i]);
-    free(messages->items);
-    free(messages->joined);
-}
-
+/* role_out: one of the known ones, static. */
 static enum status read_role(const struct json *message, size_t index, const char **role_out,
                              struct openai_error *error)
 {
@@ -190,8 +177,8 @@ static enum status read_role(const struct json *message, size_t index, const cha
                             index, field_value_text(role, text));
 }
 
-static enum status read_part(const struct json *part, size_t message, size_t index,
-                             struct buffer *joined, struct openai_error *error)
+static enum status check_part(const struct json *part, size_t message, size_t index,
+                              struct openai_error *error)
 {
     const struct json *type = json_kind(part) == JSON_OBJECT ? field_get(part, "type") : NULL;
     char shown[FIELD_VALUE_BYTES];
@@ -209,99 +196,140 @@ static enum status read_part(const struct json *part, size_t message, size_t ind
         return openai_error_set(error, 400, "messages", NULL,
                                 "`messages[%zu].content[%zu].text` must be a string.", message,
                                 index);
-    size_t bytes;
-    const char *data = json_string(text, &bytes);
-    buffer_add(joined, data, bytes);
     return STATUS_OK;
 }
 
-static enum status read_message(const struct json *message, size_t index, struct messages *out,
-                                struct openai_error *error)
+static enum status check_message(const struct json *message, size_t index,
+                                 struct openai_error *error)
 {
     char shown[FIELD_VALUE_BYTES];
-    struct chat_message *item = &out->items[index];
+    const char *role = NULL;
     if (json_kind(message) != JSON_OBJECT)
         return openai_error_set(error, 400, "messages", NULL,
                                 "`messages[%zu]` must be an object, but is %s.", index,
                                 field_value_text(message, shown));
-    TRY(read_role(message, index, &item->role, error));
-    TRY(openai_tool_message_check(message, index, item->role, error));
+    TRY(read_role(message, index, &role, error));
+    TRY(openai_tool_message_check(message, index, role, error));
     const struct json *content = field_get(message, "content");
-    item->content = "";
     if (!content)
-        return strcmp(item->role, "assistant") == 0
+        return strcmp(role, "assistant") == 0
                    ? STATUS_OK
                    : openai_error_set(error, 400, "messages", NULL,
                                       "`messages[%zu].content` is missing.", index);
-    if (json_kind(content) == JSON_STRING) {
-        item->content = json_string(content, &item->content_bytes);
+    if (json_kind(content) == JSON_STRING)
         return STATUS_OK;
-    }
     if (json_kind(content) != JSON_ARRAY)
         return openai_error_set(error, 400, "messages", NULL,
                                 "`messages[%zu].content` must be a string or an array of parts, "
                                 "but is %s.",
                                 index, field_value_text(content, shown));
     for (size_t i = 0; i < json_count(content); i++)
-        TRY(read_part(json_at(content, i), index, i, &out->joined[index], error));
-    if (out->joined[index].size > 0) {
-        item->content = out->joined[index].data;
-        item->content_bytes = out->joined[index].size;
-    }
+        TRY(check_part(json_at(content, i), index, i, error));
     return STATUS_OK;
 }
 
 /* How messages become a prompt. */
 struct rendering {
-    bool generate, go_on, add_special;
+    struct chat_input input;
+    bool add_special;
+    struct jinja *template; /* of the request itself, or NULL */
 };
 
-static enum status read_rendering(const struct json *body, struct rendering *out,
-                                  struct openai_error *error)
+/* A field that goes to the template as it is; of one kind. */
+static enum status read_variable(const struct json *body, const char *name, enum json_kind kind,
+                                 const struct json **out, struct openai_error *error)
 {
-    *out = (struct rendering){.generate = true};
-    TRY(field_bool(body, "add_generation_prompt", &out->generate, error));
-    TRY(field_bool(body, "continue_final_message", &out->go_on, error));
-    TRY(field_bool(body, "add_special_tokens", &out->add_special, error));
-    if (out->go_on && out->generate && field_get(body, "add_generation_prompt"))
-        return openai_error_set(error, 400, "continue_final_message", NULL,
-                                "`continue_final_message` and `add_generation_prompt` can not both "
-                                "be true: the answer goes on with a message, or begins one.");
+    const struct json *value = field_get(body, name);
+    if (value && json_kind(value) != kind)
+        return field_wrong(value, name, json_kind_name(kind), error);
+    *out = value;
     return STATUS_OK;
 }
 
-/* A final message that goes on is the opened turn of the assistant, with its text behind. */
-static enum status encode_final(const struct openai_rules *rules, const struct messages *messages,
-                                struct token_list *ids, struct buffer *final_out,
-                                struct openai_error *error)
+static enum status read_template(const struct json *body, const struct openai_rules *rules,
+                                 struct jinja **out, struct openai_error *error)
 {
+    const struct json *source = NULL;
     struct error cause;
-    const struct chat_message *last = &messages->items[messages->count - 1];
-    if (final_out)
-        buffer_add(final_out, last->content, last->content_bytes);
-    const enum status status = text_encode(rules->text, last->content, last->content_bytes, false,
-                                           OPENAI_PROMPT_TOKENS_MAX, ids, &cause);
-    return status == STATUS_OK ? STATUS_OK : encode_failed(status, &cause, "messages", error);
+    size_t bytes;
+    TRY(read_variable(body, "chat_template", JSON_STRING, &source, error));
+    if (!source)
+        return STATUS_OK;
+    if (!rules->trust_template)
+        return openai_error_set(error, 400, "chat_template", "unsupported_value",
+                                "`chat_template` is not taken from requests here: the router was "
+                                "started without --trust-request-chat-template.");
+    const char *text = json_string(source, &bytes);
+    if (jinja_compile(text, bytes, out, &cause) == STATUS_OK)
+        return STATUS_OK;
+    return openai_error_set(error, 400, "chat_template", NULL,
+                            "`chat_template` does not compile: %s.", cause.text);
 }
 
-static enum status encode_messages(const struct rendering *rendering,
-                                   const struct openai_rules *rules,
-                                   const struct messages *messages, struct token_list *ids,
-                                   struct buffer *final_out, struct openai_error *error)
+static enum status read_rendering(const struct json *body, const struct openai_rules *rules,
+                                  struct rendering *out, struct openai_error *error)
 {
-    const size_t count = messages->count;
-    if (rendering->go_on &&
-        (count < 2 || strcmp(messages->items[count - 1].role, "assistant") != 0))
+    struct chat_input *input = &out->input;
+    *out = (struct rendering){.input = {.template = rules->template,
+                                        .add_generation_prompt = true,
+                                        .now_s = (int64_t)(clock_wall_ms() / 1000)}};
+    TRY(field_bool(body, "add_generation_prompt", &input->add_generation_prompt, error));
+    TRY(field_bool(body, "continue_final_message", &input->continue_final_message, error));
+    TRY(field_bool(body, "add_special_tokens", &out->add_special, error));
+    TRY(read_variable(body, "documents", JSON_ARRAY, &input->documents, error));
+    TRY(read_variable(body, "reasoning_effort", JSON_STRING, &input->reasoning_effort, error));
+    TRY(read_variable(body, "chat_template_kwargs", JSON_OBJECT, &input->variables, error));
+    if (input->continue_final_message && input->add_generation_prompt &&
+        field_get(body, "add_generation_prompt"))
+        return openai_error_set(error, 400, "continue_final_message", NULL,
+                                "`continue_final_message` and `add_generation_prompt` can not both "
+                                "be true: the answer goes on with a message, or begins one.");
+    if (input->continue_final_message)
+        input->add_generation_prompt = false;
+    TRY(read_template(body, rules, &out->template, error));
+    if (out->template)
+        input->template = out->template;
+    return STATUS_OK;
+}
+
+/* The text of a message that goes on: the answer repeats it where the client asks for that. */
+static enum status read_final(const struct json *messages, struct buffer *final_out,
+                              struct openai_error *error)
+{
+    const size_t count = json_count(messages);
+    const struct json *last = json_at(messages, count - 1);
+    const struct json *content = field_get(last, "content");
+    size_t bytes;
+    if (count < 2 || strcmp(json_string(field_get(last, "role"), &bytes), "assistant") != 0)
         return openai_error_set(error, 400, "continue_final_message", NULL,
                                 "`continue_final_message` needs a final message of the assistant, "
                                 "and one before it.");
+    if (!content || !final_out)
+        return STATUS_OK;
+    if (json_kind(content) == JSON_STRING) {
+        const char *text = json_string(content, &bytes);
+        buffer_add(final_out, text, bytes);
+        return STATUS_OK;
+    }
+    for (size_t i = 0; i < json_count(content); i++) {
+        const char *text = json_string(json_get(json_at(content, i), "text"), &bytes);
+        buffer_add(final_out, text, bytes);
+    }
+    return STATUS_OK;
+}
+
+static enum status encode_messages(const struct rendering *rendering,
+                                   const struct openai_rules *rules, struct token_list *ids,
+                                   struct buffer *final_out, struct openai_error *error)
+{
+    struct error cause;
+    if (rendering->input.continue_final_message)
+        TRY(read_final(rendering->input.messages, final_out, error));
     if (rendering->add_special)
         add_bos(rules, ids);
     const size_t before = ids->count;
-    struct error cause;
-    const enum status status = text_encode_chat(
-        rules->text, messages->items, count - rendering->go_on,
-        rendering->generate || rendering->go_on, OPENAI_PROMPT_TOKENS_MAX, ids, &cause);
+    const enum status status =
+        text_encode_chat(rules->text, &rendering->input, OPENAI_PROMPT_TOKENS_MAX, ids, &cause);
     if (status != STATUS_OK)
         return encode_failed(status, &cause, "messages", error);
     /* A format that begins with bos itself does not get another one. */
@@ -309,42 +337,25 @@ static enum status encode_messages(const struct rendering *rendering,
         ids->count--;
         memmove(ids->ids, ids->ids + 1, ids->count * sizeof *ids->ids);
     }
-    return rendering->go_on ? encode_final(rules, messages, ids, final_out, error) : STATUS_OK;
-}
-
-/* On failure *out still has to be freed. */
-static enum status read_list(const struct json *list, struct messages *out,
-                             struct openai_error *error)
-{
-    const size_t count = json_count(list);
-    *out = (struct messages){.items = calloc(count, sizeof *out->items),
-                             .joined = calloc(count, sizeof *out->joined),
-                             .count = count};
-    CHECK(out->items && out->joined);
-    for (size_t i = 0; i < count; i++)
-        TRY(read_message(json_at(list, i), i, out, error));
     return STATUS_OK;
 }
 
 static enum status read_conversation(const struct json *list, const struct json *tools,
-                                     const struct rendering *rendering,
-                                     const struct openai_rules *rules, struct token_list *ids,
-                                     struct buffer *final_out, struct openai_error *error)
+                                     struct rendering *rendering, const struct openai_rules *rules,
+                                     struct token_list *ids, struct buffer *final_out,
+                                     struct openai_error *error)
 {
-    struct messages messages;
     struct json *spelled = NULL;
-    enum status status = read_list(list, &messages, error);
-    if (status == STATUS_OK && !rules->tools.in_template &&
-        (tools || openai_tool_messages_any(list))) {
-        status = openai_tools_spell(list, tools, rules->tools.style, &spelled, error);
-        if (status == STATUS_OK) {
-            messages_free(&messages);
-            status = read_list(spelled, &messages, error);
-        }
+    for (size_t i = 0; i < json_count(list); i++)
+        TRY(check_message(json_at(list, i), i, error));
+    rendering->input.messages = list;
+    if (rules->tools.in_template) {
+        rendering->input.tools = tools;
+    } else if (tools || openai_tool_messages_any(list)) {
+        TRY(openai_tools_spell(list, tools, rules->tools.style, &spelled, error));
+        rendering->input.messages = spelled;
     }
-    if (status == STATUS_OK)
-        status = encode_messages(rendering, rules, &messages, ids, final_out, error);
-    messages_free(&messages);
+    const enum status status = encode_messages(rendering, rules, ids, final_out, error);
     if (spelled)
         json_free(spelled);
     return status;
@@ -365,6 +376,9 @@ enum status openai_messages_read(const struct json *body, const struct json *too
                                 "`messages` must hold 1 to %d messages, but holds %zu.",
                                 OPENAI_MESSAGES_MAX, count);
     struct rendering rendering;
-    TRY(read_rendering(body, &rendering, error));
-    return read_conversation(list, tools, &rendering, rules, ids, final_out, error);
+    enum status status = read_rendering(body, rules, &rendering, error);
+    if (status == STATUS_OK)
+        status = read_conversation(list, tools, &rendering, rules, ids, final_out, error);
+    jinja_free(rendering.template);
+    return status;
 }

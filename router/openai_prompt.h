@@ -22,9 +22,10 @@ enum status openai_text_read(const struct json *body, const struct openai_rules 
  * `add_special` (false) puts bos first. */
 enum status openai_content_read(const struct json *body, const struct openai_rules *rules,
                                 struct token_list *ids, struct openai_error *error);
-/* Chat messages through the model's chat format, with `add_generation_prompt`,
- * `continue_final_message` and `add_special_tokens`. tools: what the prompt is to show of them, or
- * NULL. final_out, unless NULL: the text of a final message that is to go on is appended. */
+/* Chat messages through the chat template, with `add_generation_prompt`, `continue_final_message`,
+ * `add_special_tokens`, `chat_template`, `chat_template_kwargs`, `documents` and
+ * `reasoning_effort`. tools: what the prompt is to show of them, or NULL. final_out, unless NULL:
+ * the text of a final message that is to go on is appended. */
 enum status openai_messages_read(const struct json *body, const struct json *tools,
                                  const struct openai_rules *rules, struct token_list *ids,
                                  struct buffer *final_out, struct openai_error *error);

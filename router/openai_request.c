@@ -24,7 +24,6 @@ static const struct {
     {"structured_outputs", NEUTRAL_EMPTY, 0, 0},
     {"grammar", NEUTRAL_EMPTY, 0, 0},
     {"prompt_logprobs", NEUTRAL_ZERO, 0, 1e6},
-    {"chat_template", NEUTRAL_EMPTY, 0, 0},
 };
 
 static bool is_empty(const struct json *value)

@@ -11,10 +11,12 @@
 #include "base/check.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "model/text/jinja/jinja.h"
 #include "router/router.h"
 #include "transfer/fault.h"
 
 struct options {
+    const char *chat_template;
     struct config_texts models;
     const char *model_name;
     uint32_t notify_fd;
@@ -56,6 +58,10 @@ static const struct config_row rows[] = {
      "requests at once, the queued ones included", 1, 65536},
     {"text-threads", CONFIG_U32, ROUTER_AT(text_threads), "1", "N",
      "threads for JSON, chat templates and tokenising", 1, 64},
+    {"chat-template", CONFIG_TEXT, AT(chat_template), NULL, "FILE",
+     "Jinja template of chats, instead of the models' own", 0, 0},
+    {"trust-request-chat-template", CONFIG_FLAG, ROUTER_AT(trust_template), NULL, NULL,
+     "use the chat_template of a request that has one", 0, 0},
     {"default-max-tokens", CONFIG_U32, ROUTER_AT(default_max_tokens), "0", "N",
      "length of a chat answer when the client sets none; 0: all the room there is", 0, 1e9},
     {"max-body", CONFIG_BYTES, ROUTER_AT(body_bytes), "8M", "BYTES",
@@ -242,10 +248,17 @@ int main(int argc, char **argv)
     }
     if (fault_arm(options.fault, options.enable_fault_injection, &error) != STATUS_OK)
         return fail(&options, &error);
+    struct jinja *template = NULL;
     struct model_list models;
-    if (model_list_open(&options.models, options.model_name, &models, &error) != STATUS_OK)
+    if (options.chat_template && jinja_open(options.chat_template, &template, &error) != STATUS_OK)
         return fail(&options, &error);
+    if (model_list_open(&options.models, options.model_name, &models, &error) != STATUS_OK) {
+        jinja_free(template);
+        return fail(&options, &error);
+    }
+    options.router.template = template;
     const int code = serve(&options, &models);
     model_list_close(&models);
+    jinja_free(template);
     return code;
 }

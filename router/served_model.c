@@ -3,12 +3,19 @@
 #include "base/log.h"
 #include "router/router_internal.h"
 
-/* Chat formats that are known so far show neither tools nor calls. */
-static struct tool_manner choose_manner(const struct router_options *options)
+/* A model whose template shows tools is told of them there, in the style that it shows. */
+static struct tool_manner choose_manner(const struct router_options *options,
+                                        const struct text *text)
 {
+    size_t bytes;
+    const char *source = text_chat_source(text, options->template, &bytes);
+    const enum tool_style shown = tool_style_of_template(source, bytes);
     const bool told = options->tool_call_parser < TOOL_STYLE_COUNT;
     return (struct tool_manner){.style = told ? (enum tool_style)options->tool_call_parser
-                                              : TOOL_STYLE_HERMES};
+                                         : shown != TOOL_STYLE_NONE ? shown
+                                                                    : TOOL_STYLE_HERMES,
+                                .in_template = tool_template_takes_tools(source, bytes) &&
+                                               (told || shown != TOOL_STYLE_NONE)};
 }
 
 void served_models_init(struct router *router, const struct model_list *list)
@@ -19,7 +26,7 @@ void served_models_init(struct router *router, const struct model_list *list)
         model->index = i;
         model->name = list->items[i].name;
         model->text = list->items[i].text;
-        model->tools = choose_manner(&router->options);
+        model->tools = choose_manner(&router->options, model->text);
         TAILQ_INIT(&model->queue);
         if (list->count > 1)
             model->metrics = router_metrics_create();
@@ -56,6 +63,8 @@ void served_models_rules(const struct router *router, struct openai_rules *rules
             .page_tokens = fleet_page_tokens(router->fleet, i),
             .default_max_tokens = router->options.default_max_tokens,
             .tools = model->tools,
+            .template = router->options.template,
+            .trust_template = router->options.trust_template,
         };
     }
 }

@@ -1,261 +1,213 @@
-/* ChatML: recognising it, and turning messages into text or ids.
- *
- * The scaffold (turn markers) is made of token ids that no message can bring about; role and
- * content of a message are encoded together as plain text, which is how the model saw them in
- * training. */
+/* A conversation through the model's template, as text or as ids. */
 #include "base/check.h"
+#include "base/log.h"
+#include "model/text/jinja/jinja.h"
 #include "model/text/text_internal.h"
 
-static const char turn_start[] = "<|im_start|>";
-static const char turn_end[] = "<|im_end|>";
+/* For a model without a template whose vocabulary has ChatML's markers. */
+static const char chatml[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] "
+    "+ '<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-static const char *find(const char *data, size_t bytes, const char *what)
-{
-    return memmem(data, bytes, what, strlen(what));
-}
+/* Stands at the end of a final message while it is rendered, and is cut off with all behind it. */
+static const char tag[] = "CONTINUE_FINAL_MESSAGE_TAG ";
 
-/* Appends the text of a template literal up to its end, escapes undone. quote 0: raw text of the
- * template. False when the literal or the template's own syntax begins before the end marker. */
-static bool literal_read(const char *from, const char *to, char quote, struct buffer *out)
+static struct jinja *compile(struct chat_format *chat, const struct buffer *source,
+                             const char *path)
 {
-    for (const char *at = from; at < to; at++) {
-        if (quote == 0 && *at == '{' && at + 1 < to && (at[1] == '{' || at[1] == '%'))
-            return false;
-        if (quote != 0 && *at == quote)
-            return false;
-        if (quote == 0 || *at != '\\' || at + 1 == to) {
-            buffer_add_char(out, *at);
-            continue;
-        }
-        at++;
-        const char *escapes = "n\nt\tr\r\\\\'\'\"\"";
-        const char *known = strchr(escapes, *at);
-        while (known != NULL && (known - escapes) % 2 != 0) // only the letters, not their values
-            known = strchr(known + 1, *at);
-        if (known != NULL && *at != '\0') {
-            buffer_add_char(out, known[1]);
-        } else {
-            buffer_add_char(out, '\\');
-            buffer_add_char(out, *at);
-        }
+    struct jinja *template = NULL;
+    struct error error;
+    if (source->size == 0)
+        return NULL;
+    if (jinja_compile(source->data, source->size, &template, &error) != STATUS_OK) {
+        LOG_WARN("%s: the chat template does not compile, chats will be refused: %s", path,
+                 error.text);
+        text_copy(chat->fault, sizeof chat->fault, error.text, strlen(error.text));
     }
-    return true;
-}
-
-/* The system turn that the template writes out as a literal, for conversations without one. */
-static bool default_system_find(const char *template, size_t bytes, struct buffer *out)
-{
-    static const char opening[] = "<|im_start|>system";
-    enum { TRIES_MAX = 64 }; /* each may read the template to its end */
-    const char *end = template + bytes;
-    const char *at = template;
-    for (int tries = 0; tries < TRIES_MAX; tries++, at++) {
-        at = find(at, (size_t)(end - at), opening);
-        if (at == NULL)
-            return false;
-        const char before = at > template ? at[-1] : '\0';
-        const char quote = before == '\'' || before == '"' ? before : '\0';
-        const char *content = at + sizeof opening - 1;
-        if (end - content >= 2 && content[0] == '\\' && content[1] == 'n')
-            content += 2;
-        else if (content < end && *content == '\n')
-            content++;
-        else
-            continue;
-        const char *close = find(content, (size_t)(end - content), turn_end);
-        if (close == NULL)
-            return false;
-        buffer_clear(out);
-        if (close > content && literal_read(content, close, quote, out))
-            return true;
-    }
-    return false;
-}
-
-/* Whether the first thing the template prints is the bos token. */
-static bool begins_with_bos(const char *template, size_t bytes)
-{
-    const char *at = find(template, bytes, "bos_token");
-    const char *turn = find(template, bytes, turn_start);
-    if (at == NULL || turn == NULL || at > turn)
-        return false;
-    const char *open = at;
-    while (open > template && (open[-1] == ' ' || open[-1] == '-'))
-        open--;
-    return open - template >= 2 && open[-1] == '{' && open[-2] == '{';
+    return template;
 }
 
 void chat_format_read(struct chat_format *chat, const struct vocabulary *vocabulary,
-                      const char *template, size_t bytes)
+                      struct buffer plain, struct buffer with_tools, const char *path)
 {
-    chat->turn_start = vocabulary_find(vocabulary, turn_start, sizeof turn_start - 1);
-    chat->turn_end = vocabulary_find(vocabulary, turn_end, sizeof turn_end - 1);
-    const bool markers = chat->turn_start >= 0 && chat->turn_end >= 0;
-    const bool written = bytes == 0 || (find(template, bytes, turn_start) != NULL &&
-                                        find(template, bytes, turn_end) != NULL);
-    if (!markers || !written)
-        return;
-    chat->kind = CHAT_CHATML;
-    if (bytes == 0)
-        return;
-    chat->has_default_system = default_system_find(template, bytes, &chat->default_system);
-    chat->bos_first = begins_with_bos(template, bytes);
-    chat->tool_as_user = find(template, bytes, "<tool_response>") != NULL;
+    const struct buffer own = {.data = (char *)chatml, .size = sizeof chatml - 1};
+    const bool markers = vocabulary_find(vocabulary, "<|im_start|>", 12) >= 0 &&
+                         vocabulary_find(vocabulary, "<|im_end|>", 10) >= 0;
+    chat->plain = compile(chat, plain.size == 0 && markers ? &own : &plain, path);
+    chat->with_tools = compile(chat, &with_tools, path);
 }
 
-/* Where a conversation goes: text for people, or ids. */
-struct chat_sink {
+void chat_format_free(struct chat_format *chat)
+{
+    jinja_free(chat->plain);
+    jinja_free(chat->with_tools);
+}
+
+const char *text_chat_source(const struct text *text, const struct jinja *template,
+                             size_t *bytes_out)
+{
+    if (template == NULL)
+        template = text->chat.with_tools != NULL ? text->chat.with_tools : text->chat.plain;
+    *bytes_out = 0;
+    return template != NULL ? jinja_source(template, bytes_out) : "";
+}
+
+/* One rendering. */
+struct rendering {
     const struct text *text;
-    struct buffer *out; /* NULL: to ids */
-    struct token_list *ids;
-    size_t max_tokens;
-    struct error *error;
-    struct buffer plain; /* ids: text gathered since the last marker */
+    const struct chat_input *input;
+    struct jinja_message_style style;
 };
 
-static enum status plain_flush(struct chat_sink *sink)
+static void token_set(struct jinja_run *run, const struct text *text, const char *name, int32_t id)
 {
-    /* Markers stand before everything. */
-    const enum status status = text_encode_inside(sink->text, sink->plain.data, sink->plain.size,
-                                                  sink->max_tokens, sink->ids, sink->error);
-    buffer_clear(&sink->plain);
-    return status;
+    size_t bytes;
+    if (id < 0)
+        return;
+    const char *data = text_token_bytes(text, id, &bytes);
+    jinja_set_text(run, name, data, bytes);
 }
 
-static void plain_add(struct chat_sink *sink, const char *bytes, size_t count)
+static void optional_set(struct jinja_run *run, const char *name, const struct json *value)
 {
-    buffer_add(sink->out != NULL ? sink->out : &sink->plain, bytes, count);
+    if (value != NULL)
+        jinja_set_json(run, name, value);
+    else
+        jinja_set_none(run, name);
 }
 
-static void plain_text(struct chat_sink *sink, const char *text)
+static void fill(struct jinja_run *run, void *arg)
 {
-    plain_add(sink, text, strlen(text));
+    struct rendering *rendering = arg;
+    const struct chat_input *input = rendering->input;
+    token_set(run, rendering->text, "bos_token", rendering->text->info.bos);
+    token_set(run, rendering->text, "eos_token", rendering->text->info.eos);
+    if (input->reasoning_effort != NULL)
+        jinja_set_json(run, "reasoning_effort", input->reasoning_effort);
+    if (input->variables != NULL)
+        jinja_set_members(run, input->variables);
+    optional_set(run, "tools", input->tools);
+    optional_set(run, "documents", input->documents);
+    jinja_set_bool(run, "add_generation_prompt", input->add_generation_prompt);
+    jinja_set_messages(run, input->messages, &rendering->style);
 }
 
-static enum status marker_add(struct chat_sink *sink, int32_t id)
+static enum status template_choose(const struct text *text, const struct chat_input *input,
+                                   const struct jinja **out, struct error *error)
 {
-    if (sink->out != NULL) {
-        size_t count;
-        const char *bytes = text_token_bytes(sink->text, id, &count);
-        buffer_add(sink->out, bytes, count);
+    const struct chat_format *chat = &text->chat;
+    *out = input->template                                    ? input->template
+           : input->tools != NULL && chat->with_tools != NULL ? chat->with_tools
+                                                              : chat->plain;
+    if (*out != NULL)
         return STATUS_OK;
-    }
-    TRY(plain_flush(sink));
-    if (sink->ids->count >= sink->max_tokens)
-        return error_set(sink->error, STATUS_LIMIT,
-                         "the conversation has more than %zu tokens, the limit", sink->max_tokens);
-    token_list_add(sink->ids, id);
-    return STATUS_OK;
-}
-
-static enum status turn_open(struct chat_sink *sink, const char *role)
-{
-    TRY(marker_add(sink, sink->text->chat.turn_start));
-    plain_text(sink, role);
-    plain_text(sink, "\n");
-    return STATUS_OK;
-}
-
-static enum status turn_close(struct chat_sink *sink)
-{
-    TRY(marker_add(sink, sink->text->chat.turn_end));
-    plain_text(sink, "\n");
-    return STATUS_OK;
-}
-
-/* NULL for a role that is not known. */
-static const char *role_name(const char *role)
-{
-    static const char *const roles[] = {"system", "user", "assistant", "tool"};
-    if (strcmp(role, "developer") == 0)
-        return "system";
-    for (size_t i = 0; i < ARRAY_COUNT(roles); i++)
-        if (strcmp(role, roles[i]) == 0)
-            return roles[i];
-    return NULL;
-}
-
-static bool is_tool(const struct chat_message *messages, size_t count, size_t i)
-{
-    return i < count && strcmp(messages[i].role, "tool") == 0;
-}
-
-/* Neighbouring tool answers share one user turn. */
-static enum status tool_add(struct chat_sink *sink, const struct chat_message *messages,
-                            size_t count, size_t i)
-{
-    if (i == 0 || !is_tool(messages, count, i - 1)) {
-        TRY(marker_add(sink, sink->text->chat.turn_start));
-        plain_text(sink, "user");
-    }
-    plain_text(sink, "\n<tool_response>\n");
-    plain_add(sink, messages[i].content, messages[i].content_bytes);
-    plain_text(sink, "\n</tool_response>");
-    return is_tool(messages, count, i + 1) ? STATUS_OK : turn_close(sink);
-}
-
-static enum status message_add(struct chat_sink *sink, const struct chat_message *messages,
-                               size_t count, size_t i)
-{
-    if (is_tool(messages, count, i) && sink->text->chat.tool_as_user)
-        return tool_add(sink, messages, count, i);
-    TRY(turn_open(sink, role_name(messages[i].role)));
-    plain_add(sink, messages[i].content, messages[i].content_bytes);
-    return turn_close(sink);
-}
-
-static enum status chat_check(const struct text *text, const struct chat_message *messages,
-                              size_t count, struct error *error)
-{
-    if (text->chat.kind == CHAT_NONE)
+    if (chat->fault[0] != '\0')
         return error_set(error, STATUS_UNSUPPORTED,
-                         "the model '%s' has no chat format that Baton knows (ChatML)",
-                         text->info.name);
-    if (count == 0)
-        return error_set(error, STATUS_INVALID, "a conversation needs at least one message");
-    for (size_t i = 0; i < count; i++)
-        if (role_name(messages[i].role) == NULL)
-            return error_set(error, STATUS_INVALID,
-                             "message %zu has the role '%.40s', the roles are system, developer, "
-                             "user, assistant and tool",
-                             i, messages[i].role);
+                         "the chat template of the model '%s' does not compile: %s",
+                         text->info.name, chat->fault);
+    return error_set(error, STATUS_UNSUPPORTED, "the model '%s' has no chat template",
+                     text->info.name);
+}
+
+static size_t json_bytes(const struct json *json)
+{
+    enum { NODE_BYTES = 16 };
+    size_t bytes = NODE_BYTES, length = 0;
+    void *cursor = NULL;
+    const char *key;
+    const struct json *member;
+    if (json == NULL)
+        return 0;
+    switch (json_kind(json)) {
+    case JSON_STRING:
+        json_string(json, &length);
+        return bytes + length;
+    case JSON_ARRAY:
+        for (size_t i = 0; i < json_count(json); i++)
+            bytes += json_bytes(json_at(json, i));
+        return bytes;
+    case JSON_OBJECT:
+        while (json_next(json, &cursor, &key, &member))
+            bytes += strlen(key) + json_bytes(member);
+        return bytes;
+    default:
+        return bytes;
+    }
+}
+
+/* Cuts the prompt where the final message ends. */
+static enum status tag_cut(struct jinja_prompt *prompt, struct error *error)
+{
+    enum { TAG_WORD = sizeof tag - 2 }; /* without its space, which a template may have trimmed */
+    size_t at = prompt->text.size;
+    while (at > 0 && (prompt->text.size - (at - 1) < TAG_WORD ||
+                      memcmp(prompt->text.data + at - 1, tag, TAG_WORD) != 0))
+        at--;
+    if (at == 0)
+        return error_set(error, STATUS_INVALID,
+                         "the chat template does not show the final message, it can not be "
+                         "continued");
+    size_t end = at - 1;
+    const bool trimmed =
+        prompt->text.size - end <= TAG_WORD || prompt->text.data[end + TAG_WORD] != tag[TAG_WORD];
+    if (trimmed) {
+        const char *kept;
+        unicode_strip_spaces(prompt->text.data, end, false, true, &kept, &end);
+    }
+    prompt->text.size = prompt->marks.size = end;
     return STATUS_OK;
 }
 
-static enum status chat_write(struct chat_sink *sink, const struct chat_message *messages,
-                              size_t count, bool add_generation_prompt)
+static enum status render(const struct text *text, const struct chat_input *input,
+                          struct jinja_prompt *prompt, struct error *error)
 {
-    const struct chat_format *chat = &sink->text->chat;
-    if (chat->bos_first && sink->text->info.bos >= 0)
-        TRY(marker_add(sink, sink->text->info.bos));
-    if (chat->has_default_system && strcmp(role_name(messages[0].role), "system") != 0) {
-        TRY(turn_open(sink, "system"));
-        plain_add(sink, chat->default_system.data, chat->default_system.size);
-        TRY(turn_close(sink));
+    const struct jinja *template;
+    TRY(template_choose(text, input, &template, error));
+    const struct jinja_habits habits = jinja_habits(template);
+    struct rendering rendering = {.text = text,
+                                  .input = input,
+                                  .style = {.parts = habits.content_parts,
+                                            .wrap = habits.content_parts && !habits.content_string,
+                                            .developer_is_system = !habits.developer,
+                                            .parse_arguments = true,
+                                            .tag = input->continue_final_message ? tag : NULL}};
+    const size_t bytes = json_bytes(input->messages) + json_bytes(input->tools) +
+                         json_bytes(input->documents) + json_bytes(input->variables);
+    enum status status = jinja_render(template, &jinja_limits_default, bytes, input->now_s, fill,
+                                      &rendering, prompt, error);
+    if (status == STATUS_INVALID && rendering.style.parsed) {
+        /* Some templates put arguments together as text. The first error is the one to tell. */
+        struct error second;
+        rendering.style.parse_arguments = false;
+        if (jinja_render(template, &jinja_limits_default, bytes, input->now_s, fill, &rendering,
+                         prompt, &second) == STATUS_OK)
+            status = STATUS_OK;
     }
-    for (size_t i = 0; i < count; i++)
-        TRY(message_add(sink, messages, count, i));
-    if (add_generation_prompt)
-        TRY(turn_open(sink, "assistant"));
-    return sink->out != NULL ? STATUS_OK : plain_flush(sink);
+    if (status != STATUS_OK) // a limit of the template is no matter of how long the prompt is
+        return status == STATUS_LIMIT ? STATUS_INVALID : status;
+    return input->continue_final_message ? tag_cut(prompt, error) : STATUS_OK;
 }
 
-enum status text_encode_chat(const struct text *text, const struct chat_message *messages,
-                             size_t message_count, bool add_generation_prompt, size_t max_tokens,
-                             struct token_list *ids, struct error *error)
+enum status text_encode_chat(const struct text *text, const struct chat_input *input,
+                             size_t max_tokens, struct token_list *ids, struct error *error)
 {
-    TRY(chat_check(text, messages, message_count, error));
-    struct chat_sink sink = {.text = text, .ids = ids, .max_tokens = max_tokens, .error = error};
-    const enum status status = chat_write(&sink, messages, message_count, add_generation_prompt);
-    buffer_free(&sink.plain);
+    struct jinja_prompt prompt = {0};
+    enum status status = render(text, input, &prompt, error);
+    if (status == STATUS_OK && prompt.text.size > 0)
+        status = text_encode_marked(text, prompt.text.data, (const uint8_t *)prompt.marks.data,
+                                    prompt.text.size, max_tokens, ids, error);
+    jinja_prompt_free(&prompt);
     return status;
 }
 
-enum status text_render_chat(const struct text *text, const struct chat_message *messages,
-                             size_t message_count, bool add_generation_prompt, struct buffer *out,
-                             struct error *error)
+enum status text_render_chat(const struct text *text, const struct chat_input *input,
+                             struct buffer *out, struct error *error)
 {
-    TRY(chat_check(text, messages, message_count, error));
-    struct chat_sink sink = {.text = text, .out = out, .error = error};
-    return chat_write(&sink, messages, message_count, add_generation_prompt);
+    struct jinja_prompt prompt = {0};
+    const enum status status = render(text, input, &prompt, error);
+    if (status == STATUS_OK)
+        buffer_add(out, prompt.text.data, prompt.text.size);
+    jinja_prompt_free(&prompt);
+    return status;
 }

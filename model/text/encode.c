@@ -14,9 +14,11 @@ struct encoder {
     const struct text *text;
     struct token_list *ids;
     size_t max_tokens;
-    bool special;      /* control tokens are looked for */
-    bool first;        /* what is encoded begins a text */
-    bool unknown_last; /* of a piece: the last part had no token */
+    bool special;         /* control tokens are looked for */
+    const uint8_t *marks; /* unless NULL: of the bytes of the whole text, 1: not within one */
+    const char *whole;    /* the bytes that marks are for */
+    bool first;           /* what is encoded begins a text */
+    bool unknown_last;    /* of a piece: the last part had no token */
     struct bpe_scratch bpe;
     struct unigram_scratch unigram;
     struct normalizer_scratch normalizer;
@@ -195,18 +197,31 @@ struct found {
     size_t start, end;
 };
 
+/* Whether a control token may be made of these bytes. */
+static bool may_control(const struct encoder *encoder, const char *bytes, size_t count)
+{
+    return encoder->special &&
+           (encoder->marks == NULL || count == 0 ||
+            memchr(encoder->marks + (bytes - encoder->whole), 1, count) == NULL);
+}
+
 /* The first special token that starts at or behind `at`, with the white space that belongs to it,
  * back to `from` at most. */
 static bool special_find(const struct encoder *encoder, const struct special_tokens *special,
-                         const char *bytes, size_t count, size_t from, struct found *found)
+                         bool control, const char *bytes, size_t count, size_t from,
+                         struct found *found)
 {
     const struct vocabulary *vocabulary = &encoder->text->vocabulary;
     for (size_t at = from; at < count;) {
         size_t length = 0;
-        const int32_t id = special->root[(uint8_t)bytes[at]] < 0
-                               ? -1
-                               : special_tokens_match(special, vocabulary->types, encoder->special,
-                                                      bytes + at, count - at, &length);
+        int32_t id = special->root[(uint8_t)bytes[at]] < 0
+                         ? -1
+                         : special_tokens_match(special, vocabulary->types, control, bytes + at,
+                                                count - at, &length);
+        if (id >= 0 && vocabulary->types[id] == TOKEN_CONTROL && special == &vocabulary->special &&
+            !may_control(encoder, bytes + at, length))
+            id = special_tokens_match(special, vocabulary->types, false, bytes + at, count - at,
+                                      &length);
         if (id < 0) {
             at++;
             continue;
@@ -244,12 +259,15 @@ static enum status pieces_encode(struct encoder *encoder, const char *bytes, siz
 static enum status run_encode(struct encoder *encoder, const char *bytes, size_t count, bool first,
                               bool continues)
 {
+    /* Normalised text has no marks: all of it, or none. */
+    const bool control = may_control(encoder, bytes, count);
     TRY(normalizer_run(encoder->text->normalizer, &encoder->normalizer, bytes, count, continues,
                        &bytes, &count, encoder->error));
     const struct special_tokens *special = &encoder->text->vocabulary.normalized;
     struct found found;
     size_t done = 0;
-    while (special->count > 0 && special_find(encoder, special, bytes, count, done, &found)) {
+    while (special->count > 0 &&
+           special_find(encoder, special, control, bytes, count, done, &found)) {
         TRY(pieces_encode(encoder, bytes + done, found.start - done, first && done == 0,
                           continues));
         TRY(token_add(encoder, found.id));
@@ -299,7 +317,8 @@ static enum status segments_encode(struct encoder *encoder, const char *bytes, s
 {
     struct found found;
     size_t done = 0;
-    while (special_find(encoder, &encoder->text->vocabulary.special, bytes, count, done, &found)) {
+    while (special_find(encoder, &encoder->text->vocabulary.special, encoder->special, bytes, count,
+                        done, &found)) {
         TRY(plain_encode(encoder, bytes + done, found.start - done, encoder->first && done == 0));
         TRY(token_add(encoder, found.id));
         done = found.end;
@@ -332,9 +351,17 @@ enum status text_encode(const struct text *text, const char *bytes, size_t count
     return encode(&encoder, bytes, count);
 }
 
-enum status text_encode_inside(const struct text *text, const char *bytes, size_t count,
-                               size_t max_tokens, struct token_list *ids, struct error *error)
+enum status text_encode_marked(const struct text *text, const char *bytes, const uint8_t *marks,
+                               size_t count, size_t max_tokens, struct token_list *ids,
+                               struct error *error)
 {
-    struct encoder encoder = {.text = text, .ids = ids, .max_tokens = max_tokens, .error = error};
+    struct encoder encoder = {.text = text,
+                              .ids = ids,
+                              .max_tokens = max_tokens,
+                              .special = true,
+                              .marks = marks,
+                              .whole = bytes,
+                              .first = true,
+                              .error = error};
     return encode(&encoder, bytes, count);
 }

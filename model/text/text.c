@@ -148,7 +148,7 @@ void text_close(struct text *text)
 {
     if (text == NULL)
         return;
-    buffer_free(&text->chat.default_system);
+    chat_format_free(&text->chat);
     buffer_free(&text->rules);
     vocabulary_free(&text->vocabulary);
     normalizer_destroy(text->normalizer);

@@ -80,21 +80,33 @@ void text_stream_finish(struct text_stream *stream, struct buffer *out);
 /* Appends the bytes of a whole text, also those that are no characters. */
 void text_decode(const struct text *text, const int32_t *ids, size_t count, struct buffer *out);
 
-/* Chat. One message; neither string is terminated. */
-struct chat_message {
-    const char *role; /* terminated: "system", "user", "assistant", "developer" or "tool" */
-    const char *content;
-    size_t content_bytes;
+/* A conversation as a client sends it. What is NULL is not there. All of it stays the caller's. */
+struct json;
+struct jinja;
+struct chat_input {
+    /* An array of objects with a role. Parts of a content that are not text go to the template as
+     * they are; arguments of tool calls may be objects or their text. */
+    const struct json *messages;
+    const struct json *tools, *documents; /* arrays */
+    const struct json *reasoning_effort;
+    const struct json *variables; /* an object: more variables of the template */
+    const struct jinja *template; /* instead of the model's own (model/text/jinja/jinja.h) */
+    bool add_generation_prompt;   /* opens the assistant's turn */
+    bool continue_final_message;  /* the prompt ends within the last message */
+    int64_t now_s;                /* what the template takes for now, seconds since 1970 */
 };
-/* Renders and tokenises in one go: scaffold with special tokens, contents without, so that nothing
- * in a message can become a control token. UNSUPPORTED when the model has no chat format that is
- * known. add_generation_prompt opens the assistant's turn. */
-enum status text_encode_chat(const struct text *text, const struct chat_message *messages,
-                             size_t message_count, bool add_generation_prompt, size_t max_tokens,
-                             struct token_list *ids, struct error *error);
+/* The text of the template that conversations with tools go through; empty when there is none.
+ * template: instead of the model's own, or NULL. Owned by text or template. */
+const char *text_chat_source(const struct text *text, const struct jinja *template,
+                             size_t *bytes_out);
+/* The model's template rendered and tokenised, as transformers does it, but that nothing in a
+ * message can become a control token: they are looked for in the template's own text only.
+ * UNSUPPORTED when the model has no template that works, INVALID when it refuses the conversation,
+ * LIMIT when it is too long or takes too long. Any thread. */
+enum status text_encode_chat(const struct text *text, const struct chat_input *input,
+                             size_t max_tokens, struct token_list *ids, struct error *error);
 /* The same as text, for people. */
-enum status text_render_chat(const struct text *text, const struct chat_message *messages,
-                             size_t message_count, bool add_generation_prompt, struct buffer *out,
-                             struct error *error);
+enum status text_render_chat(const struct text *text, const struct chat_input *input,
+                             struct buffer *out, struct error *error);
 
 #endif

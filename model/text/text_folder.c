@@ -12,6 +12,9 @@ enum {
     CONFIG_BYTES_MAX = 1 << 24,    /* of each other file */
 };
 
+#define TEMPLATE_DEFAULT "default"
+#define TEMPLATE_TOOLS   "tool_use"
+
 /* A file of the folder. NOT_FOUND when it is not there. */
 static enum status file_read(const char *folder, const char *name, size_t bytes_max, char *path,
                              struct buffer *out, struct error *error)
@@ -114,48 +117,65 @@ static enum status bos_read(struct text *text, const struct json *config, const 
     return STATUS_OK;
 }
 
-/* The template of a chat: a string, or a list of named ones of which "default" counts. */
-static const struct json *template_find(const struct json *config)
+/* The template of a chat: a string, or a list of named ones. */
+static const struct json *template_find(const struct json *config, const char *wanted)
 {
     const struct json *template = json_get(config, "chat_template");
     if (template == NULL || json_kind(template) != JSON_ARRAY)
-        return template;
+        return strcmp(wanted, TEMPLATE_DEFAULT) == 0 ? template : NULL;
     for (size_t i = 0; i < json_count(template); i++) {
         const struct json *named = json_at(template, i);
         const struct json *name = json_kind(named) == JSON_OBJECT ? json_get(named, "name") : NULL;
         size_t bytes;
         if (name != NULL && json_kind(name) == JSON_STRING &&
-            strcmp(json_string(name, &bytes), "default") == 0)
+            strcmp(json_string(name, &bytes), wanted) == 0)
             return json_get(named, "template");
     }
     return NULL;
 }
 
+static void template_add(const struct json *config, const char *wanted, struct buffer *out)
+{
+    const struct json *written = config != NULL ? template_find(config, wanted) : NULL;
+    if (written == NULL || json_kind(written) != JSON_STRING)
+        return;
+    size_t bytes;
+    const char *template = json_string(written, &bytes);
+    buffer_add(out, template, bytes);
+}
+
 enum status folder_template_read(const char *folder, const struct json *config, char *path,
                                  struct buffer *out, struct error *error)
 {
+    struct json *own = NULL;
     const enum status status =
         file_read(folder, "chat_template.jinja", CONFIG_BYTES_MAX, path, out, error);
-    const struct json *written = config != NULL ? template_find(config) : NULL;
     if (status != STATUS_NOT_FOUND)
         return status;
-    if (written != NULL && json_kind(written) == JSON_STRING) {
-        size_t bytes;
-        const char *template = json_string(written, &bytes);
-        buffer_add(out, template, bytes);
-    }
+    TRY(folder_config_read(folder, "chat_template.json", path, &own, error));
+    template_add(own, TEMPLATE_DEFAULT, out);
+    json_free(own);
+    if (out->size == 0)
+        template_add(config, TEMPLATE_DEFAULT, out);
     return STATUS_OK;
 }
 
 static enum status template_read(struct text *text, const struct json *config, const char *folder,
                                  char *path, struct error *error)
 {
-    struct buffer template = {0};
-    buffer_reserve(&template, 1);
-    const enum status status = folder_template_read(folder, config, path, &template, error);
+    struct buffer plain = {0}, with_tools = {0};
+    enum status status = folder_template_read(folder, config, path, &plain, error);
     if (status == STATUS_OK)
-        chat_format_read(&text->chat, &text->vocabulary, template.data, template.size);
-    buffer_free(&template);
+        status = file_read(folder, "additional_chat_templates/" TEMPLATE_TOOLS ".jinja",
+                           CONFIG_BYTES_MAX, path, &with_tools, error);
+    if (status == STATUS_NOT_FOUND) {
+        template_add(config, TEMPLATE_TOOLS, &with_tools);
+        status = STATUS_OK;
+    }
+    if (status == STATUS_OK)
+        chat_format_read(&text->chat, &text->vocabulary, plain, with_tools, folder);
+    buffer_free(&plain);
+    buffer_free(&with_tools);
     return status;
 }
 

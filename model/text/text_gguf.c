@@ -347,6 +347,29 @@ static enum status scores_read(struct text *text, const struct gguf *file, struc
     return words_cut(text, error);
 }
 
+static enum status template_read(const struct gguf *file, const char *key, struct buffer *out,
+                                 struct error *error)
+{
+    struct gguf_string template;
+    const enum status status = gguf_get_string(file, key, &template, error);
+    if (status == STATUS_OK)
+        buffer_add(out, template.data, template.bytes);
+    return status == STATUS_NOT_FOUND ? STATUS_OK : status;
+}
+
+static enum status templates_read(struct text *text, const struct gguf *file, struct error *error)
+{
+    struct buffer plain = {0}, with_tools = {0};
+    enum status status = template_read(file, "tokenizer.chat_template", &plain, error);
+    if (status == STATUS_OK)
+        status = template_read(file, "tokenizer.chat_template.tool_use", &with_tools, error);
+    if (status == STATUS_OK)
+        chat_format_read(&text->chat, &text->vocabulary, plain, with_tools, gguf_path(file));
+    buffer_free(&plain);
+    buffer_free(&with_tools);
+    return status;
+}
+
 enum status text_read_gguf(struct text *text, const struct gguf *file, struct error *error)
 {
     TRY(names_read(&text->info, file, error));
@@ -362,10 +385,5 @@ enum status text_read_gguf(struct text *text, const struct gguf *file, struct er
                          "llama (SentencePiece)",
                          gguf_path(file), (int)(model.bytes < 40 ? model.bytes : 40), model.data);
     TRY(control_ids_read(text, file, error));
-    struct gguf_string template = {.data = ""};
-    const enum status status = gguf_get_string(file, "tokenizer.chat_template", &template, error);
-    if (status != STATUS_NOT_FOUND)
-        TRY(status);
-    chat_format_read(&text->chat, &text->vocabulary, template.data, template.bytes);
-    return STATUS_OK;
+    return templates_read(text, file, error);
 }

@@ -81,15 +81,10 @@ enum text_model {
     MODEL_UNIGRAM, /* the likeliest way to cut a piece */
 };
 
-enum chat_kind { CHAT_NONE, CHAT_CHATML };
-
+/* The templates of a model. */
 struct chat_format {
-    enum chat_kind kind;
-    int32_t turn_start, turn_end;
-    bool bos_first;    /* the template begins with the bos token */
-    bool tool_as_user; /* tool answers come as <tool_response> in a user turn */
-    bool has_default_system;
-    struct buffer default_system; /* content of the system turn that the template adds */
+    struct jinja *plain, *with_tools; /* NULL: there is none */
+    char fault[ERROR_TEXT_BYTES];     /* why one does not compile; empty: they do */
 };
 
 struct text {
@@ -155,12 +150,16 @@ void text_ends_by_name(struct text *text);
 /* As much of a string as fits, in whole characters, terminated. */
 void text_copy(char *out, size_t room, const char *data, size_t bytes);
 
-/* template: empty when the model has none. */
+/* Compiles the model's templates; one that does not compile is told once, and kept as the fault.
+ * Each may be empty. path: for messages. */
 void chat_format_read(struct chat_format *chat, const struct vocabulary *vocabulary,
-                      const char *template, size_t bytes);
+                      struct buffer plain, struct buffer with_tools, const char *path);
+void chat_format_free(struct chat_format *chat);
 
-/* text_encode for what does not stand at the beginning of a text. */
-enum status text_encode_inside(const struct text *text, const char *bytes, size_t count,
-                               size_t max_tokens, struct token_list *ids, struct error *error);
+/* text_encode that finds control tokens only where no byte of them is marked. marks: a byte for
+ * each of bytes, 1: no part of a control token. */
+enum status text_encode_marked(const struct text *text, const char *bytes, const uint8_t *marks,
+                               size_t count, size_t max_tokens, struct token_list *ids,
+                               struct error *error);
 
 #endif

@@ -250,6 +250,59 @@ bool unicode_is_word(uint32_t point)
     }
 }
 
+enum unicode_case unicode_case(uint32_t point)
+{
+    switch (utf8proc_category((int32_t)point)) {
+    case UTF8PROC_CATEGORY_LU:
+        return UNICODE_CASE_UPPER;
+    case UTF8PROC_CATEGORY_LL:
+        return UNICODE_CASE_LOWER;
+    case UTF8PROC_CATEGORY_LT:
+        return UNICODE_CASE_TITLE;
+    default:
+        return UNICODE_CASE_NONE;
+    }
+}
+
+uint32_t unicode_to_lower(uint32_t point)
+{
+    return (uint32_t)utf8proc_tolower((int32_t)point);
+}
+
+uint32_t unicode_to_upper(uint32_t point)
+{
+    return (uint32_t)utf8proc_toupper((int32_t)point);
+}
+
+bool unicode_is_letter(uint32_t point)
+{
+    const utf8proc_category_t category = utf8proc_category((int32_t)point);
+    return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+}
+
+bool unicode_is_digit(uint32_t point)
+{
+    return utf8proc_category((int32_t)point) == UTF8PROC_CATEGORY_ND;
+}
+
+bool unicode_is_printable(uint32_t point)
+{
+    switch (utf8proc_category((int32_t)point)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+        return false;
+    case UTF8PROC_CATEGORY_ZS:
+        return point == ' ';
+    default:
+        return true;
+    }
+}
+
 enum unicode_break unicode_break(uint32_t point)
 {
     switch (utf8proc_get_property((int32_t)point)->boundclass) {

@@ -42,5 +42,14 @@ enum unicode_break {
 enum unicode_break unicode_break(uint32_t point);
 /* Letters, marks, digits, connectors and joiners. */
 bool unicode_is_word(uint32_t point);
+/* Letter case of one character, as Python's strings have it. */
+enum unicode_case { UNICODE_CASE_NONE, UNICODE_CASE_LOWER, UNICODE_CASE_UPPER, UNICODE_CASE_TITLE };
+enum unicode_case unicode_case(uint32_t point);
+uint32_t unicode_to_lower(uint32_t point);
+uint32_t unicode_to_upper(uint32_t point);
+bool unicode_is_letter(uint32_t point);
+bool unicode_is_digit(uint32_t point); /* decimal ones */
+/* Whether Python's repr() shows the character as it is. */
+bool unicode_is_printable(uint32_t point);
 
 #endif

@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "base/config.h"
+#include "base/json.h"
 #include "base/random.h"
+#include "model/text/jinja/jinja.h"
 #include "ops/baton/commands.h"
 #include "ops/baton/run_generate.h"
 #include "ops/baton/run_session.h"
@@ -22,7 +25,7 @@ enum {
 };
 
 struct options {
-    const char *model, *system, *seed, *calibrate;
+    const char *model, *system, *chat_template, *seed, *calibrate;
     bool raw, stats;
     uint32_t max_tokens, min_tokens, threads, context, chunk_tokens, kv_dtype, activations,
         quantize, top_k;
@@ -36,6 +39,8 @@ static const struct config_row option_rows[] = {
      "continue the bare text instead of answering it as a chat message", 0, 0},
     {"system", CONFIG_TEXT, offsetof(struct options, system), NULL, "TEXT",
      "system message, the model's own when not given", 0, 0},
+    {"chat-template", CONFIG_TEXT, offsetof(struct options, chat_template), NULL, "FILE",
+     "Jinja template of the chat, instead of the model's own", 0, 0},
     {"max-tokens", CONFIG_U32, offsetof(struct options, max_tokens), "0", "N",
      "tokens of the answer; 0: 16 with --raw, else what the context has room for", 0, 1e9},
     {"temperature", CONFIG_F64, offsetof(struct options, temperature), "0", "T",
@@ -162,27 +167,60 @@ static enum status parse_seed(const char *text, uint64_t *seed_out, struct error
     return STATUS_OK;
 }
 
-/* As the endpoints do it: a chat message through the model's own format, or the text with the
- * tokenizer's bos. */
+static void message_put(struct json_writer *writer, const char *role, const char *text,
+                        size_t bytes)
+{
+    json_open_object(writer);
+    json_key(writer, "role");
+    json_put_text(writer, role);
+    json_key(writer, "content");
+    json_put_string(writer, text, bytes);
+    json_close_object(writer);
+}
+
+/* A chat message through the model's template, as the endpoint does it. */
+static enum status encode_message(const struct session *session, const struct options *options,
+                                  const struct buffer *prompt, struct token_list *ids,
+                                  struct error *error)
+{
+    struct buffer text = {0};
+    struct json_writer writer;
+    struct json *messages = NULL;
+    struct jinja *template = NULL;
+    json_writer_init(&writer, &text);
+    json_open_array(&writer);
+    if (options->system != NULL)
+        message_put(&writer, "system", options->system, strlen(options->system));
+    message_put(&writer, "user", prompt->size == 0 ? "" : prompt->data, prompt->size);
+    json_close_array(&writer);
+    enum status status = json_parse(text.data, text.size, &messages, error);
+    if (status == STATUS_OK && options->chat_template != NULL)
+        status = jinja_open(options->chat_template, &template, error);
+    if (status == STATUS_OK) {
+        const struct chat_input input = {.messages = messages,
+                                         .template = template,
+                                         .add_generation_prompt = true,
+                                         .now_s = (int64_t)time(NULL)};
+        status = text_encode_chat(session->text, &input, PROMPT_TOKENS_MAX, ids, error);
+    }
+    jinja_free(template);
+    json_free(messages);
+    buffer_free(&text);
+    return status;
+}
+
+/* As the endpoints do it: a chat message, or the text with the tokenizer's bos. */
 static enum status encode_prompt(const struct session *session, const struct options *options,
                                  const struct buffer *prompt, struct token_list *ids,
                                  struct error *error)
 {
-    if (options->raw) {
-        const struct text_info *info = text_info(session->text);
-        if (info->add_bos && info->bos >= 0)
-            token_list_add(ids, info->bos);
-        return text_encode(session->text, prompt->size == 0 ? "" : prompt->data, prompt->size,
-                           false, PROMPT_TOKENS_MAX, ids, error);
-    }
-    struct chat_message messages[2];
-    size_t count = 0;
-    if (options->system != NULL)
-        messages[count++] =
-            (struct chat_message){"system", options->system, strlen(options->system)};
-    messages[count++] =
-        (struct chat_message){"user", prompt->size == 0 ? "" : prompt->data, prompt->size};
-    return text_encode_chat(session->text, messages, count, true, PROMPT_TOKENS_MAX, ids, error);
+    if (!options->raw)
+        return encode_message(session, options, prompt, ids, error);
+    const struct text_info *info = text_info(session->text);
+    if (info->add_bos && info->bos >= 0)
+        token_list_add(ids, info->bos);
+    return text_encode(session->text, prompt->size == 0 ? "" : prompt->data, prompt->size, false,
+                       PROMPT_TOKENS_MAX, ids, error);
 }
 
 static double per_second(uint64_t count, uint64_t ns)

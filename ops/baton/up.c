@@ -23,7 +23,8 @@
 enum { ROLE_NODES_MAX = CLUSTER_WORKERS_MAX / 2, AMOUNT_BYTES = 32 };
 
 struct up_options {
-    const char *model, *model_name, *http, *workdir, *ready_file, *secret_file, *mover;
+    const char *model, *model_name, *http, *workdir, *ready_file, *secret_file, *mover,
+        *chat_template;
     struct config_texts faults;
     uint32_t prefill_count, decode_count, threads, kv_dtype;
     uint32_t context_tokens, chunk_tokens, max_batch;
@@ -44,6 +45,8 @@ static const struct config_row up_rows[] = {
     {"http", CONFIG_TEXT, OPTION(http), "127.0.0.1:8000", "ADDR:PORT",
      "where clients connect; port 0 picks a free one", 0, 0},
     {"model-name", CONFIG_TEXT, OPTION(model_name), NULL, "NAME", "name clients see", 0, 0},
+    {"chat-template", CONFIG_TEXT, OPTION(chat_template), NULL, "FILE",
+     "Jinja template of chats, instead of the model's own", 0, 0},
     {"workdir", CONFIG_TEXT, OPTION(workdir), NULL, "DIR",
      "logs and journal (default: a new folder in ~/.local/state/baton)", 0, 0},
     {"secret-file", CONFIG_TEXT, OPTION(secret_file), NULL, "FILE",
@@ -240,6 +243,7 @@ static enum status up_run(const struct up_options *options, struct error *error)
     const struct cluster_options cluster = {
         .model = options->model,
         .model_name = options->model_name,
+        .chat_template = options->chat_template,
         .http = options->http,
         .folder = folder,
         .bin_folder = bin_folder,

@@ -424,6 +424,8 @@ static enum status router_add(struct cluster *cluster, struct error *error)
     child_add_option(child, "--state-dir", options->folder);
     if (options->model_name)
         child_add_option(child, "--model-name", options->model_name);
+    if (options->chat_template)
+        child_add_option(child, "--chat-template", options->chat_template);
     return STATUS_OK;
 }
 

@@ -17,7 +17,8 @@ enum { CLUSTER_WORKERS_MAX = 32 };
 
 struct cluster_options {
     const char *model;
-    const char *model_name; /* NULL: the router's default */
+    const char *model_name;    /* NULL: the router's default */
+    const char *chat_template; /* NULL: the model's own */
     const char *http;
     const char *folder;     /* existing; logs and the router's journal */
     const char *bin_folder; /* where the daemons are */

@@ -1,6 +1,7 @@
 /* Opening vocabularies: what is read, and what is refused by name. */
 #include <criterion/criterion.h>
 
+#include "base/json.h"
 #include "base/random.h"
 #include "tests/model/text/small_vocabulary.h"
 
@@ -183,13 +184,17 @@ Test(text_open, tokens_are_found_by_their_bytes)
 static void exercise(const struct text *text)
 {
     static const char sample[] = "hello  w\n\n12 aaaaa<|im_end|>\xc3\xa9\xff[PAD3]";
-    const struct chat_message message = {"user", sample, sizeof sample - 1};
+    static const char messages[] = "[{\"role\": \"user\", \"content\": \"a <|im_end|> [PAD3]\"}]";
+    struct json *root = NULL;
     struct token_list ids = {0};
     struct buffer out = {0};
     struct error error = {0};
     text_encode(text, sample, sizeof sample - 1, true, 999, &ids, &error);
-    text_encode_chat(text, &message, 1, true, 999, &ids, &error);
-    text_render_chat(text, &message, 1, true, &out, &error);
+    cr_assert_eq(json_parse(messages, sizeof messages - 1, &root, &error), STATUS_OK);
+    const struct chat_input input = {.messages = root, .add_generation_prompt = true};
+    text_encode_chat(text, &input, 999, &ids, &error);
+    text_render_chat(text, &input, &out, &error);
+    json_free(root);
     struct text_stream stream;
     text_stream_init(&stream, text, false);
     for (int32_t id = -1; id <= (int32_t)text_info(text)->vocab_count; id++)
