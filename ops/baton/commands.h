@@ -9,6 +9,7 @@ int command_eval(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_detokenize(int argc, char **argv);
+int command_render(int argc, char **argv);
 int command_convert(int argc, char **argv);
 int command_make_model(int argc, char **argv);
 int command_ask(int argc, char **argv);

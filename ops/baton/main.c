@@ -39,6 +39,10 @@ static const struct subcommand subcommands[] = {
 #ifdef BATON_HAS_DETOKENIZE
     {"detokenize", "baton detokenize", "token ids on standard input to text", command_detokenize},
 #endif
+#ifdef BATON_HAS_RENDER
+    {"render", "baton render", "a conversation in JSON to the prompt of a chat template",
+     command_render},
+#endif
 #ifdef BATON_HAS_CONVERT
     {"convert", "baton convert", "write a model as one GGUF file", command_convert},
 #endif
