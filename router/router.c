@@ -192,6 +192,7 @@ static void put_worker(struct router *router, const struct fleet_worker *worker)
 static void on_worker_up(void *arg, const struct fleet_worker *worker)
 {
     struct router *router = arg;
+    served_model_look(router, worker->model);
     put_worker(router, worker);
     loop_task_schedule(router->pump);
 }
@@ -199,6 +200,7 @@ static void on_worker_up(void *arg, const struct fleet_worker *worker)
 static void on_worker_down(void *arg, const struct fleet_worker *worker)
 {
     struct router *router = arg;
+    served_model_look(router, worker->model);
     put_worker(router, worker);
     loop_task_schedule(router->pump); /* who waits for it may have to be told */
     if (worker->state != FLEET_LOST)
@@ -399,6 +401,8 @@ static enum status open_doors(struct router *router, struct error *error)
     TRY(open_journal(router, error));
     TRY(fleet_create(router->loop, options->control, &rules, &fleet_handlers, router,
                      &router->fleet, error));
+    for (uint32_t i = 0; i < router->model_count; i++)
+        served_model_look(router, i);
     const struct http_options http = {.body_bytes = options->body_bytes,
                                       .header_bytes = HEADER_BYTES_MAX,
                                       .read_ms = options->read_timeout_ms,

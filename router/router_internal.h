@@ -31,7 +31,9 @@ struct served_model {
     const struct text *text;
     struct tool_manner tools;
     struct session_queue queue; /* QUEUED requests in their order */
-    uint32_t session_count;     /* requests whose body has named it */
+    /* Of its workers that are up; read by each request, looked up when one comes or goes. */
+    uint32_t context_tokens, page_tokens;
+    uint32_t session_count; /* requests whose body has named it */
     uint32_t queue_count;
     uint64_t queue_tokens, queue_bytes; /* of the prompts in it, of the bodies they came in */
     struct session *probe;              /* the one request from the queue that is being reserved */
@@ -166,6 +168,8 @@ void served_models_log(const struct router *router);
 void served_models_free(struct router *router);
 /* The list that a body is read with. rules: [model_count]. */
 void served_models_rules(const struct router *router, struct openai_rules *rules);
+/* What its workers have in common, after one of them came or went. */
+void served_model_look(struct router *router, uint32_t index);
 uint32_t served_models_queued(const struct router *router); /* requests, of all models */
 /* Whether a request for it would find workers. */
 bool served_model_ready(const struct router *router, const struct served_model *model);

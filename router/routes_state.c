@@ -120,7 +120,7 @@ static void put_model(struct router *router, const struct served_model *model,
     put_text(writer, "owned_by", "baton");
     put_text(writer, "root", model->name);
     put_text(writer, "parent", NULL);
-    put_count(writer, "max_model_len", fleet_context_tokens(router->fleet, model->index));
+    put_count(writer, "max_model_len", model->context_tokens);
     json_close_object(writer);
 }
 

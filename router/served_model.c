@@ -59,14 +59,21 @@ void served_models_rules(const struct router *router, struct openai_rules *rules
             .text = model->text,
             .model_name = model->name,
             .model = i,
-            .context_tokens = fleet_context_tokens(router->fleet, i),
-            .page_tokens = fleet_page_tokens(router->fleet, i),
+            .context_tokens = model->context_tokens,
+            .page_tokens = model->page_tokens,
             .default_max_tokens = router->options.default_max_tokens,
             .tools = model->tools,
             .template = router->options.template,
             .trust_template = router->options.trust_template,
         };
     }
+}
+
+void served_model_look(struct router *router, uint32_t index)
+{
+    struct served_model *model = &router->models[index];
+    model->context_tokens = fleet_context_tokens(router->fleet, index);
+    model->page_tokens = fleet_page_tokens(router->fleet, index);
 }
 
 uint32_t served_models_queued(const struct router *router)

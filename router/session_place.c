@@ -208,6 +208,14 @@ static bool is_short(const struct session *session)
            uncached_tokens(session, WORKER_DECODE) <= session->router->options.local_prefill_tokens;
 }
 
+/* Those that wait for one of several models leave the others their share of --max-requests. */
+static uint64_t queue_requests_max(const struct router *router)
+{
+    const uint64_t most = router->options.queue_requests;
+    const uint64_t share = (router->slot_count + router->model_count - 1) / router->model_count;
+    return router->model_count == 1 || (most > 0 && most < share) ? most : share;
+}
+
 /* What may not come in, for too many wait or the prompts before it take too long to read even if
  * all nodes that read did nothing else, and its own with what is cached of it. */
 static struct admission admit_to_queue(const struct session *session,
@@ -216,7 +224,7 @@ static struct admission admit_to_queue(const struct session *session,
     const struct router *router = session->router;
     const struct served_model *model = session->model;
     const struct router_options *options = &router->options;
-    const struct admission_queue limits = {options->queue_requests, options->queue_tokens,
+    const struct admission_queue limits = {queue_requests_max(router), options->queue_tokens,
                                            options->queue_bytes};
     const struct admission_queue now = {model->queue_count, model->queue_tokens,
                                         model->queue_bytes};
@@ -282,10 +290,9 @@ void session_choose(struct session *session, struct session_next *next)
     struct router *router = session->router;
     struct served_model *model = session->model;
     const bool from_queue = session->queued;
-    const uint32_t page_tokens = fleet_page_tokens(router->fleet, model->index);
     /* No worker was there when the text was read, or of another kind. */
-    if (session->pages.page_tokens != page_tokens)
-        session_hash_pages(session, page_tokens);
+    if (session->pages.page_tokens != model->page_tokens)
+        session_hash_pages(session, model->page_tokens);
     if (!from_queue && (!TAILQ_EMPTY(&model->queue) || model->probe)) {
         wait_for_place(session, next);
         return;

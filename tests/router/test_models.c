@@ -184,10 +184,9 @@ Test(models, a_worker_that_is_lost_ends_requests_of_its_model_only)
 }
 
 /* The head of a queue that finds no room holds up nobody of another model, and fills no queue but
- * its own. */
-Test(models, queues_are_apart)
+ * its own: by the limit that is given, or by its share of all requests. */
+static void expect_queues_apart(const char *const *extra)
 {
-    static const char *const extra[] = {"--queue-requests", "1", NULL};
     start(extra);
     join(&twin);
     join(&other);
@@ -206,6 +205,18 @@ Test(models, queues_are_apart)
     fake_worker_heartbeat(&twin, 0, 100);
     expect_end(&waiting, 200, "\"of twin\"", "\"model\":\"twin\"");
     stop();
+}
+
+Test(models, queues_are_apart)
+{
+    static const char *const extra[] = {"--queue-requests", "1", NULL};
+    expect_queues_apart(extra);
+}
+
+Test(models, a_queue_leaves_room_for_the_other_models)
+{
+    static const char *const extra[] = {"--max-requests", "3", NULL};
+    expect_queues_apart(extra);
 }
 
 /* The pages of one prompt have the same hashes for both models of one tokenizer; what is in them is
