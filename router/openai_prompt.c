@@ -352,7 +352,7 @@ static enum status read_conversation(const struct json *list, const struct json 
     if (rules->tools.in_template) {
         rendering->input.tools = tools;
     } else if (tools || openai_tool_messages_any(list)) {
-        TRY(openai_tools_spell(list, tools, rules->tools.style, &spelled, error));
+        TRY(openai_tools_spell(list, tools, &rules->tools, &spelled, error));
         rendering->input.messages = spelled;
     }
     const enum status status = encode_messages(rendering, rules, ids, final_out, error);

@@ -33,6 +33,7 @@ struct openai_tools {
 struct tool_manner {
     enum tool_style style;
     bool in_template; /* the chat template shows tools and calls; else they are put into messages */
+    bool no_system;   /* the chat template takes no system message */
 };
 
 /* Reads tools, tool_choice and parallel_tool_calls. list_out: the tools the prompt is to show, part
@@ -52,10 +53,11 @@ enum status openai_tool_message_check(const struct json *message, size_t index, 
 bool openai_tool_messages_any(const struct json *messages);
 /* For chat templates that show neither tools nor calls: the same conversation in plain messages.
  * tools (NULL: none) and how to call them go into the system message, which is made if there is
- * none; calls into the text of the assistant, their results into messages of the user. messages
- * were checked. The caller frees *out. */
+ * none, or in front of the first one where the template takes none; calls into the text of the
+ * assistant, their results into messages of the user. messages were checked. The caller frees
+ * *out. */
 enum status openai_tools_spell(const struct json *messages, const struct json *tools,
-                               enum tool_style style, struct json **out,
+                               const struct tool_manner *manner, struct json **out,
                                struct openai_error *error);
 
 #endif

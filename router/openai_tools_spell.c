@@ -7,6 +7,7 @@
 struct spelling {
     const struct json *messages, *tools;
     const struct tool_syntax *syntax;
+    bool no_system;
     struct json_writer writer;
     struct buffer text; /* of the message being written */
 };
@@ -144,20 +145,34 @@ static void put_result(struct spelling *spelling, size_t index)
         put_message(spelling, "user");
 }
 
+/* The message with the instructions, and where the conversation goes on behind it. */
+static enum status put_top(struct spelling *spelling, size_t *next_out)
+{
+    const struct json *top = json_at(spelling->messages, 0);
+    const bool system = role_is(top, "system") || role_is(top, "developer");
+    if (system) {
+        add_content(&spelling->text, field_get(top, "content"));
+        buffer_add_text(&spelling->text, "\n\n");
+    }
+    TRY(add_instructions(spelling));
+    if (!system && spelling->no_system && role_is(top, "user")) {
+        buffer_add_text(&spelling->text, "\n\n");
+        add_content(&spelling->text, field_get(top, "content"));
+        put_message(spelling, "user");
+        *next_out = 1;
+        return STATUS_OK;
+    }
+    put_message(spelling, "system");
+    *next_out = system ? 1 : 0;
+    return STATUS_OK;
+}
+
 static enum status put_all(struct spelling *spelling)
 {
     const struct json *messages = spelling->messages;
     size_t first = 0;
-    if (spelling->tools) {
-        const struct json *top = json_at(messages, 0);
-        if (role_is(top, "system") || role_is(top, "developer")) {
-            add_content(&spelling->text, field_get(top, "content"));
-            buffer_add_text(&spelling->text, "\n\n");
-            first = 1;
-        }
-        TRY(add_instructions(spelling));
-        put_message(spelling, "system");
-    }
+    if (spelling->tools)
+        TRY(put_top(spelling, &first));
     for (size_t i = first; i < json_count(messages); i++) {
         const struct json *message = json_at(messages, i);
         const struct json *calls = field_get(message, "tool_calls");
@@ -172,14 +187,16 @@ static enum status put_all(struct spelling *spelling)
 }
 
 enum status openai_tools_spell(const struct json *messages, const struct json *tools,
-                               enum tool_style style, struct json **out, struct openai_error *error)
+                               const struct tool_manner *manner, struct json **out,
+                               struct openai_error *error)
 {
     struct buffer text = {0};
     struct error cause;
     struct spelling spelling = {
         .messages = messages,
         .tools = tools,
-        .syntax = tool_syntax(style == TOOL_STYLE_NONE ? TOOL_STYLE_HERMES : style)};
+        .syntax = tool_syntax(manner->style == TOOL_STYLE_NONE ? TOOL_STYLE_HERMES : manner->style),
+        .no_system = manner->no_system};
     json_writer_init(&spelling.writer, &text);
     json_open_array(&spelling.writer);
     enum status status = put_all(&spelling);

@@ -1,7 +1,32 @@
 /* The models of this router: what is known of each when a request comes, what waits for it, what is
  * counted of it. */
+#include <string.h>
+
+#include "base/check.h"
 #include "base/log.h"
 #include "router/router_internal.h"
+
+/* Whether the template refuses a system message, which it would take without one. */
+static bool refuses_system(const struct text *text, const struct jinja *template)
+{
+    static const char both[] = "[{\"role\":\"system\",\"content\":\"a\"},"
+                               "{\"role\":\"user\",\"content\":\"b\"}]";
+    static const char alone[] = "[{\"role\":\"user\",\"content\":\"b\"}]";
+    bool taken[2];
+    for (int i = 0; i < 2; i++) {
+        struct chat_input input = {.template = template, .add_generation_prompt = true};
+        struct buffer prompt = {0};
+        struct json *messages;
+        struct error error;
+        const char *source = i == 0 ? both : alone;
+        CHECK(json_parse(source, strlen(source), &messages, &error) == STATUS_OK);
+        input.messages = messages;
+        taken[i] = text_render_chat(text, &input, &prompt, &error) == STATUS_OK;
+        buffer_free(&prompt);
+        json_free(messages);
+    }
+    return !taken[0] && taken[1];
+}
 
 /* A model whose template shows tools is told of them there, in the style that it shows. */
 static struct tool_manner choose_manner(const struct router_options *options,
@@ -15,7 +40,8 @@ static struct tool_manner choose_manner(const struct router_options *options,
                                          : shown != TOOL_STYLE_NONE ? shown
                                                                     : TOOL_STYLE_HERMES,
                                 .in_template = tool_template_takes_tools(source, bytes) &&
-                                               (told || shown != TOOL_STYLE_NONE)};
+                                               (told || shown != TOOL_STYLE_NONE),
+                                .no_system = refuses_system(text, options->template)};
 }
 
 void served_models_init(struct router *router, const struct model_list *list)
@@ -40,6 +66,7 @@ void served_models_log(const struct router *router)
         LOG_INFO("model %s: tool calls in the style %s, %s", router->models[i].name,
                  tool_syntax(manner->style)->name,
                  manner->in_template ? "which its chat template shows"
+                 : manner->no_system ? "told of in the first message"
                                      : "told of in the system message");
     }
 }

@@ -85,9 +85,23 @@ enum tool_style tool_style_of_template(const char *template, size_t bytes)
     return TOOL_STYLE_NONE;
 }
 
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
 bool tool_template_takes_tools(const char *template, size_t bytes)
 {
-    return names(template, bytes, "tools");
+    static const char word[] = "tools";
+    const char *at = template, *end = template + bytes;
+    while (names(at, (size_t)(end - at), word)) {
+        at = memmem(at, (size_t)(end - at), word, sizeof word - 1);
+        const char *behind = at + sizeof word - 1;
+        if ((at == template || !is_word(at[-1])) && (behind == end || !is_word(*behind)))
+            return true;
+        at = behind;
+    }
+    return false;
 }
 
 static bool is(const char *text, size_t bytes, const char *mark)

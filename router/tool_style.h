@@ -36,7 +36,7 @@ struct tool_syntax {
 const struct tool_syntax *tool_syntax(enum tool_style style);
 /* The style that a template's text names; NONE when it names none that is known. */
 enum tool_style tool_style_of_template(const char *template, size_t bytes);
-/* Whether a template puts tools into prompts at all. */
+/* Whether a template puts tools into prompts at all: it names the variable. */
 bool tool_template_takes_tools(const char *template, size_t bytes);
 /* Whether these bytes are a mark around calls: where that is a special token, it is to be seen. */
 bool tool_syntax_is_mark(const struct tool_syntax *syntax, const char *text, size_t bytes);

@@ -266,6 +266,9 @@ Test(openai_tools, a_format_without_tools_is_told_of_them)
                   "\"Be \"},{\"type\":\"text\",\"text\":\"brief.\"}]},{\"role\":\"user\","
                   "\"content\":\"x\"}],\"tools\":[" TOOL("now") "]}",
                   TURN("system", "Be brief.\n\n" HERMES_TOLD) TURN("user", "x") ANSWER);
+    rules.tools.no_system = true;
+    expect_prompt(CHAT("\"tools\":[" TOOL("now") "]"), TURN("user", HERMES_TOLD "\n\nx") ANSWER);
+    rules.tools.no_system = false;
     rules.tools.style = TOOL_STYLE_LLAMA3;
     expect_prompt(CHAT("\"tools\":[" TOOL("now") "]"),
                   TURN("system", TOLD("", "parameters", "")) TURN("user", "x") ANSWER);

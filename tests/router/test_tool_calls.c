@@ -1,6 +1,7 @@
 /* Tool calls in answers: each style, what is none, and that the cuts of a stream do not matter. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -358,11 +359,50 @@ Test(tool_calls, styles_are_found_in_templates)
         {"tools \"Respond in the format {\"name\": function name, \"parameters\": dictionary",
          TOOL_STYLE_LLAMA3, true},
         {"tools <|tool_call|>", TOOL_STYLE_GRANITE, true},
+        {"{{ xml_tools }} tools_ toolset", TOOL_STYLE_NONE, false},
+        {"xml_tools and tools", TOOL_STYLE_NONE, true},
     };
     for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
         const size_t bytes = strlen(cases[i].template);
         cr_expect_eq(tool_style_of_template(cases[i].template, bytes), cases[i].style, "row %zu",
                      i);
         cr_expect_eq(tool_template_takes_tools(cases[i].template, bytes), cases[i].tools);
+    }
+}
+
+Test(tool_calls, styles_of_the_templates_of_models)
+{
+    static const struct {
+        const char *file;
+        enum tool_style style;
+        bool tools;
+    } cases[] = {
+        {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", TOOL_STYLE_HERMES, true},
+        {"Qwen-Qwen2.5-7B-Instruct", TOOL_STYLE_HERMES, true},
+        {"Qwen-Qwen3-0.6B", TOOL_STYLE_HERMES, true},
+        {"ibm-granite-granite-3.3-2B-Instruct", TOOL_STYLE_GRANITE, true},
+        {"meta-llama-Llama-3.1-8B-Instruct", TOOL_STYLE_LLAMA3, true},
+        {"meta-llama-Llama-3.3-70B-Instruct", TOOL_STYLE_LLAMA3, true},
+        {"mistralai-Mistral-Nemo-Instruct-2407", TOOL_STYLE_MISTRAL, true},
+        {"openai-gpt-oss-120b", TOOL_STYLE_NONE, true},
+        {"HuggingFaceTB-SmolLM3-3B", TOOL_STYLE_NONE, false},
+        {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", TOOL_STYLE_NONE, false},
+        {"google-gemma-2-2b-it", TOOL_STYLE_NONE, false},
+        {"microsoft-Phi-3.5-mini-instruct", TOOL_STYLE_NONE, false},
+    };
+    const char *named = getenv("BATON_SHARED");
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        char path[512];
+        static char source[32768];
+        snprintf(path, sizeof path, "%s/golden/chat/templates/%s.jinja",
+                 named ? named : BATON_SHARED_DIR, cases[i].file);
+        FILE *file = fopen(path, "r");
+        if (!file)
+            cr_skip_test("the reference data %s is not there", path);
+        const size_t bytes = fread(source, 1, sizeof source, file);
+        fclose(file);
+        cr_assert(bytes > 0 && bytes < sizeof source);
+        cr_expect_eq(tool_style_of_template(source, bytes), cases[i].style, "%s", cases[i].file);
+        cr_expect_eq(tool_template_takes_tools(source, bytes), cases[i].tools, "%s", cases[i].file);
     }
 }
