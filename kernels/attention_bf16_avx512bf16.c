@@ -13,12 +13,15 @@ enum { TILE_ROWS = 6, DIM_VECTORS = 4, STEPS = 3, PART_PAIRS = KV_BLOCK_TOKENS /
 
 #define DOT_PAIRS(sum, a, b) __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b))
 
-/* What a tile asks for while it is scored and summed: of the parts of the next block 4 >> shift,
- * from part on, four lines in each 1 << shift pairs. */
+/* What a tile asks for while it is scored and summed: of the next block 4 >> shift quarters, from
+ * `quarter` on, in the order in which they will be read: the lines of a pair in each 1 << shift
+ * pairs. */
 struct block_asks {
     struct block_parts ahead;
-    uint32_t part, shift, mask; /* mask: no pair asks that has not all of its bits */
+    uint32_t quarter, shift, mask; /* mask: no pair asks that has not all of its bits */
+    bool again; /* of this block too, for what did not come, ASK_AGAIN_BYTES on */
 };
+enum { ASK_AGAIN_BYTES = 1024 };
 
 struct tile {
     const struct attention_rows *rows;
@@ -57,13 +60,13 @@ AVX512_INLINE void ask(const uint8_t *line)
     _mm_prefetch((const char *)line, _MM_HINT_T0);
 }
 
-/* The line, but known only when the sums are: what lies ahead is then asked for at the pace of the
- * arithmetic. Asked for as soon as the CPU comes to see it, it arrives later. */
-AVX512_INLINE const uint8_t *line_after(const uint8_t *line, __m512 sums)
+/* The offset, but known only when the sums are: what lies ahead is then asked for at the pace of
+ * the arithmetic. Asked for as soon as the CPU comes to see it, it arrives later. */
+AVX512_INLINE size_t offset_after(size_t offset, __m512 sums)
 {
     uint64_t zero;
     __asm__("vmovq %x1, %0\n\tand $0, %0" : "=r"(zero) : "v"(sums) : "cc");
-    return line + zero;
+    return offset + zero;
 }
 
 AVX512_INLINE __m512 exp2_avx512(__m512 x)
@@ -178,26 +181,23 @@ AVX512_INLINE void score_tile(const struct pipeline *pipeline, struct tile *tile
     __m512 scores[TILE_ROWS][BLOCK_PARTS];
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
         scores[r][i] = _mm512_setzero_ps();
-    const uint32_t asked = BLOCK_PARTS >> tile->asks.shift;
-    for (uint32_t part = 0, pair = 0; part < asked; part++) {
-        const uint8_t *line = tile->asks.ahead.k[tile->asks.part + part];
-        for (const uint32_t end = pairs / asked * (part + 1); pair < end; pair++) {
-            const size_t at = (size_t)pair * 64;
-            __m512 k[BLOCK_PARTS];
-            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] =
-                load_pairs(tile->parts.k[i] + at);
-            if ((pair & tile->asks.mask) == tile->asks.mask) {
-                line = line_after(line, scores[count - 1][BLOCK_PARTS - 1]);
-                UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(line + (size_t)i * 64);
-                line += (size_t)BLOCK_PARTS * 64;
-            }
-            UNROLL for (uint32_t r = 0; r < count; r++)
-            {
-                const __m512 both =
-                    broadcast_pair(q + ((size_t)pair * ATTENTION_TILE_ROWS + r) * 2);
-                UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
-                    DOT_PAIRS(scores[r][i], k[i], both);
-            }
+    size_t ahead = (size_t)tile->asks.quarter * pairs / BLOCK_PARTS * 64;
+    for (uint32_t pair = 0; pair < pairs; pair++) {
+        const size_t at = (size_t)pair * 64;
+        __m512 k[BLOCK_PARTS];
+        if (tile->asks.again)
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
+                ask(tile->parts.k[i] + at + ASK_AGAIN_BYTES);
+        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] = load_pairs(tile->parts.k[i] + at);
+        if ((pair & tile->asks.mask) == tile->asks.mask) {
+            ahead = offset_after(ahead, scores[count - 1][BLOCK_PARTS - 1]);
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(tile->asks.ahead.k[i] + ahead);
+            ahead += 64;
+        }
+        UNROLL for (uint32_t r = 0; r < count; r++)
+        {
+            const __m512 both = broadcast_pair(q + ((size_t)pair * ATTENTION_TILE_ROWS + r) * 2);
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) DOT_PAIRS(scores[r][i], k[i], both);
         }
     }
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
@@ -235,7 +235,7 @@ AVX512_INLINE void weigh_tile(const struct pipeline *pipeline, struct tile *tile
 AVX512_INLINE const uint8_t *line_ahead(const struct block_asks *asks, uint32_t pair,
                                         uint32_t padded)
 {
-    const uint32_t to_ask = asks->part * PART_PAIRS + (pair >> asks->shift);
+    const uint32_t to_ask = asks->quarter * PART_PAIRS + (pair >> asks->shift);
     return asks->ahead.v[to_ask / PART_PAIRS] + (size_t)(to_ask % PART_PAIRS) * padded * 4;
 }
 
@@ -258,9 +258,12 @@ AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile
         const uint32_t end = (part + 1) * PART_PAIRS < to ? (part + 1) * PART_PAIRS : to;
         for (uint32_t pair = first; pair < end; pair++, at_v += (size_t)padded * 4) {
             __m512 v[DIM_VECTORS];
+            if (tile->asks.again)
+                UNROLL for (uint32_t i = 0; i < vectors; i++)
+                    ask(at_v + (size_t)i * 64 + ASK_AGAIN_BYTES);
             UNROLL for (uint32_t i = 0; i < vectors; i++) v[i] = load_pairs(at_v + (size_t)i * 64);
             if ((pair & tile->asks.mask) == tile->asks.mask) {
-                line = line_after(line, sums[count - 1][vectors - 1]);
+                line += offset_after(0, sums[count - 1][vectors - 1]);
                 UNROLL for (uint32_t i = 0; i < vectors; i++) ask(line + (size_t)i * 64);
                 line += (size_t)padded * 4;
             }
@@ -487,7 +490,8 @@ static void block_widen(const struct attention_rows *rows, const struct attentio
 static void asks_end(struct block_asks *asks)
 {
     asks->shift = 0;
-    asks->part = 0;
+    asks->quarter = 0;
+    asks->again = false;
     asks->mask = UINT32_MAX;
 }
 
@@ -500,6 +504,7 @@ static struct block_asks asks_begin(const struct attention_rows *rows, uint32_t 
     if (find_ahead(rows, first, &asks.ahead)) {
         asks.shift = tiles < 3 ? tiles - 1 : tiles / 2;
         asks.mask = (1u << asks.shift) - 1;
+        asks.again = tiles == 1; /* of more the first waits, and the others go on meanwhile */
     }
     return asks;
 }
@@ -507,8 +512,8 @@ static struct block_asks asks_begin(const struct attention_rows *rows, uint32_t 
 /* What the next tile of the block asks for. */
 static void asks_go_on(struct block_asks *asks)
 {
-    asks->part += BLOCK_PARTS >> asks->shift;
-    if (asks->part >= BLOCK_PARTS)
+    asks->quarter += BLOCK_PARTS >> asks->shift;
+    if (asks->quarter >= BLOCK_PARTS)
         asks_end(asks);
 }
 
