@@ -94,7 +94,7 @@ bool grammar_matcher_failed(const struct grammar_matcher *matcher);
  * id of `ends`, if there are any and there is room), and the ids of `ends` where the answer may
  * end. tokens_left: what the answer may still have, this one included; when even the shortest end
  * does not fit, it is not looked at. LIMIT as above; NOT_FOUND when there is nothing to allow,
- * which is so only where the answer must end and there are no ends. */
+ * which is so only where the answer may end, nothing more fits, and there are no ends. */
 enum status grammar_matcher_mask(struct grammar_matcher *matcher, uint32_t tokens_left,
                                  const int32_t *ends, uint32_t end_count, uint32_t *mask);
 bool grammar_matcher_can_end(const struct grammar_matcher *matcher);

@@ -10,18 +10,30 @@ struct writer {
     enum language_form form;
 };
 
+/* What JSON strings write with a backslash, of the code points low..high below a blank. */
+static void controls_write(struct grammar_build *build, uint32_t escaped, uint32_t to, uint32_t low,
+                           uint32_t high)
+{
+    static const char named[] = "btn\0fr";       // \b to \r; \v has no name in JSON
+    uint32_t rows[2] = {BUILD_NONE, BUILD_NONE}; // behind \u000 and \u001
+    for (uint32_t point = low; point < ' ' && point <= high; point++) {
+        if (point >= '\b' && point <= '\r' && point != '\v') {
+            const uint8_t letter = (uint8_t)named[point - '\b'];
+            build_range(build, escaped, to, letter, letter);
+            continue;
+        }
+        uint32_t *row = &rows[point >> 4];
+        if (*row == BUILD_NONE)
+            *row = build_text(build, escaped, point < 16 ? "u000" : "u001");
+        const uint8_t digit = (uint8_t) "0123456789abcdef"[point & 15];
+        build_range(build, *row, to, digit, digit);
+    }
+}
+
 void build_json_points(struct grammar_build *build, uint32_t from, uint32_t to, uint32_t low,
                        uint32_t high)
 {
-    static const char named[] = "btnvfr"; // 8 to 13, of which \v has no name in JSON
-    enum { FIRST_NAMED = '\b', LAST_NAMED = '\r', FIRST_RAW = ' ' };
-    for (uint32_t point = low; point < FIRST_RAW && point <= high; point++) {
-        const bool has_name = point >= FIRST_NAMED && point <= LAST_NAMED && point != '\v';
-        char text[8] = {'\\', has_name ? named[point - FIRST_NAMED] : 'u', '0', '0'};
-        text[4] = "0123456789abcdef"[point >> 4];
-        text[5] = "0123456789abcdef"[point & 15];
-        build_empty(build, build_bytes(build, from, text, has_name ? 2 : 6), to);
-    }
+    enum { FIRST_RAW = ' ' };
     static const struct point_range raw[] = {
         {FIRST_RAW, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, POINT_MAX}};
     for (size_t i = 0; i < ARRAY_COUNT(raw); i++) {
@@ -30,10 +42,16 @@ void build_json_points(struct grammar_build *build, uint32_t from, uint32_t to, 
         if (first <= last)
             build_points(build, from, to, first, last);
     }
-    if (low <= '"' && '"' <= high)
-        build_empty(build, build_bytes(build, from, "\\\"", 2), to);
-    if (low <= '\\' && '\\' <= high)
-        build_empty(build, build_bytes(build, from, "\\\\", 2), to);
+    const bool quote = low <= '"' && '"' <= high;
+    const bool backslash = low <= '\\' && '\\' <= high;
+    if (low >= FIRST_RAW && !quote && !backslash)
+        return;
+    const uint32_t escaped = build_text(build, from, "\\");
+    controls_write(build, escaped, to, low, high);
+    if (quote)
+        build_range(build, escaped, to, '"', '"');
+    if (backslash)
+        build_range(build, escaped, to, '\\', '\\');
 }
 
 void json_form(const char *text, size_t bytes, struct buffer *out)

@@ -156,15 +156,32 @@ static const struct json *reference_find(const struct schema *schema, const char
         else
             at = step_into(at, &key);
         text += bytes + 1;
-        if (at != NULL && json_kind(at) == JSON_OBJECT) {
-            const struct json *id = json_get(at, "$id");
-            at = id != NULL && json_kind(id) == JSON_STRING ? NULL : at;
-        }
     }
     if (*text != '\0')
         at = NULL;
     buffer_free(&key);
     return at;
+}
+
+/* Whether a schema within the root has an address of its own: references may mean what is below it
+ * then. (A const or enum with such a key is taken for one.) */
+static bool addresses_in(const struct json *value, bool root)
+{
+    void *cursor = NULL;
+    const char *key;
+    const struct json *item;
+    if (json_kind(value) == JSON_ARRAY)
+        for (size_t i = 0; i < json_count(value); i++)
+            if (addresses_in(json_at(value, i), false))
+                return true;
+    if (json_kind(value) != JSON_OBJECT)
+        return false;
+    while (json_next(value, &cursor, &key, &item)) {
+        if ((!root && json_kind(item) == JSON_STRING && strcmp(key, "$id") == 0) ||
+            addresses_in(item, false))
+            return true;
+    }
+    return false;
 }
 
 static void reference_add(struct schema *schema, struct conjunction *all, uint32_t member)
@@ -185,9 +202,13 @@ static void reference_add(struct schema *schema, struct conjunction *all, uint32
                     text);
         return;
     }
+    const bool moved = schema->moved;
     const struct json *target = reference_find(schema, text);
-    if (target == NULL) {
-        schema_fail(schema, STATUS_INVALID, place, "$ref", "there is nothing at '%.80s'", text);
+    if (target == NULL || moved) {
+        schema_fail(schema, moved ? STATUS_UNSUPPORTED : STATUS_INVALID, place, "$ref",
+                    moved ? "beside schemas with addresses of their own '%.80s' is not supported"
+                          : "there is nothing at '%.80s'",
+                    text);
         return;
     }
     conjunction_add(schema, all, target, schema_place(schema, BUILD_NONE, text, 0), member);
@@ -382,7 +403,7 @@ uint32_t schema_value(struct schema *schema, uint32_t from, const struct conjunc
 
 void schema_build(struct grammar_build *build, const struct json *root, uint32_t from, uint32_t to)
 {
-    struct schema schema = {.build = build, .root = root};
+    struct schema schema = {.build = build, .root = root, .moved = addresses_in(root, true)};
     struct conjunction all = {.count = 0};
     schema.slots = calloc(RULE_SLOTS, sizeof *schema.slots);
     CHECK(schema.slots != NULL);
@@ -395,7 +416,8 @@ void schema_build(struct grammar_build *build, const struct json *root, uint32_t
         values_write(&schema, &values, build->rules[entry->rule].start,
                      build->rules[entry->rule].final);
     }
-    memcpy(build->unmet, schema.unmet, sizeof build->unmet);
+    snprintf(build->unmet, sizeof build->unmet, "%s",
+             schema.unmet[0] != '\0' ? schema.unmet : "#: no value that ends somewhere fits");
     for (uint32_t i = 0; i < schema.queue_count; i++)
         free(schema.queue[i]);
     free(schema.queue);

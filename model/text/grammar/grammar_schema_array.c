@@ -72,9 +72,11 @@ static void items_write(struct schema *schema, const struct conjunction *all, ui
     const uint32_t open = build_text(build, from, "[");
     const uint32_t end = build_state(build);
     struct conjunction item;
-    uint32_t at = json_call(build, open, schema->rules.blank);
+    const uint32_t begin = json_call(build, open, schema->rules.blank);
+    uint32_t at = build_state(build); // not `begin`: behind a comma an item has to come
+    build_empty(build, begin, at);
     if (least == 0)
-        build_empty(build, at, end);
+        build_empty(build, begin, end);
     for (size_t i = 0; i < written && build->status == STATUS_OK; i++) {
         item_at(schema, all, i, &item);
         if (i > 0)

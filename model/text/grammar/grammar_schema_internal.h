@@ -59,6 +59,7 @@ struct schema_rule {
 struct schema {
     struct grammar_build *build;
     const struct json *root;
+    bool moved; /* a schema within it has an address of its own ($id) */
     struct json_rules rules;
     struct schema_place *places;
     uint32_t place_count, place_capacity;
@@ -66,6 +67,7 @@ struct schema {
     uint32_t queue_count, queue_capacity;
     uint32_t *slots;
     uint32_t steps, depth;
+    uint32_t pairs, compared;      /* branches of oneOf, values of theirs */
     char unmet[BUILD_UNMET_BYTES]; /* why the first conjunction that nothing fits is so */
 };
 

@@ -150,6 +150,20 @@ static bool patterns_find(struct object *object)
     return true;
 }
 
+/* Whether every schema that holds was added by this member, so that all that they name counts as
+ * evaluated for its unevaluatedProperties. */
+static bool above_all(const struct conjunction *all, uint32_t member)
+{
+    for (uint32_t m = 0; m < all->count; m++) {
+        uint32_t at = m;
+        while (at != BUILD_NONE && at != member)
+            at = all->members[at].from;
+        if (at != member)
+            return false;
+    }
+    return true;
+}
+
 /* What additionalProperties says, and whether other members are written at all. */
 static bool others_find(struct object *object)
 {
@@ -161,11 +175,12 @@ static bool others_find(struct object *object)
         const struct json *value = member_get(object->all, m, "additionalProperties");
         const struct json *last = member_get(object->all, m, "unevaluatedProperties");
         named |= member_get(object->all, m, "properties") != NULL;
-        if (last != NULL && json_kind(last) == JSON_BOOL) {
-            closed |= !json_bool(last) && value == NULL;
-        } else if (last != NULL) {
-            return schema_fail(object->schema, STATUS_UNSUPPORTED, place, "unevaluatedProperties",
-                               "only true and false are supported");
+        if (last != NULL && (json_kind(last) != JSON_BOOL || !json_bool(last))) {
+            if (json_kind(last) != JSON_BOOL || !above_all(object->all, m))
+                return schema_fail(object->schema, STATUS_UNSUPPORTED, place,
+                                   "unevaluatedProperties",
+                                   "only a boolean is supported, above all else that holds");
+            closed = true;
         }
         if (value == NULL)
             continue;

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "model/text/grammar/grammar_schema_internal.h"
 
-enum { DEPTH_MAX = 4 };
+enum { DEPTH_MAX = 4, PAIRS_MAX = 1 << 17, COMPARED_MAX = 1 << 22 };
 
 /* The values that the first enum or const names. */
 static const struct json *named_value(const struct conjunction *all, size_t index, bool *any)
@@ -22,7 +22,8 @@ static const struct json *named_value(const struct conjunction *all, size_t inde
     return NULL;
 }
 
-static bool values_disjoint(const struct conjunction *a, const struct conjunction *b)
+static bool values_disjoint(struct schema *schema, const struct conjunction *a,
+                            const struct conjunction *b)
 {
     bool any_a;
     bool any_b;
@@ -34,7 +35,7 @@ static bool values_disjoint(const struct conjunction *a, const struct conjunctio
     const struct json *y;
     for (size_t i = 0; (x = named_value(a, i, &any_a)) != NULL; i++)
         for (size_t j = 0; (y = named_value(b, j, &any_b)) != NULL; j++)
-            if (json_same(x, y))
+            if (++schema->compared > COMPARED_MAX || json_same(x, y))
                 return false;
     return true;
 }
@@ -136,10 +137,10 @@ bool schema_disjoint(struct schema *schema, const struct conjunction *a,
 {
     struct conjunction x = *a;
     struct conjunction y = *b;
-    if (depth > DEPTH_MAX || ++schema->steps > SCHEMA_STEPS_MAX ||
-        !conjunction_flatten(schema, &x) || !conjunction_flatten(schema, &y))
+    if (depth > DEPTH_MAX || ++schema->pairs > PAIRS_MAX || !conjunction_flatten(schema, &x) ||
+        !conjunction_flatten(schema, &y))
         return false;
-    if (x.never || y.never || values_disjoint(&x, &y))
+    if (x.never || y.never || values_disjoint(schema, &x, &y))
         return true;
     const uint32_t types = types_of(&x, schema) & types_of(&y, schema);
     if (types == 0)

@@ -12,8 +12,15 @@
 #define YEAR  "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
 #define CLOCK "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?"
 #define ZONE  "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define LABEL "[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?"
+#define LABEL "[a-z0-9]{1,20}(-[a-z0-9]{1,20}){0,2}"
 #define HOST  LABEL "(\\." LABEL "){0,6}"
+
+#define PLAIN   "[A-Za-z0-9._~!$&'()*+,;=:@-]"
+#define POINTER "(/([A-Za-z0-9 ._-]|~[01])*)*"
+#define MAIL    "[A-Za-z0-9_+-]{1,30}(\\.[A-Za-z0-9_+-]{1,30})?@" LABEL "(\\." LABEL "){1,4}"
+#define ADDRESS                                                                                    \
+    "[a-z][a-z0-9+.-]{0,15}://" HOST "(:[1-9][0-9]{0,3})?(/" PLAIN "*)*(\\?(" PLAIN "|[/?])*)?"    \
+    "(#(" PLAIN "|[/?])*)?"
 
 /* Texts that fit a format, rather too few of them than too many. Formats that are not here say
  * nothing about what is valid. */
@@ -26,14 +33,22 @@ static const struct {
     {"duration", "P(" DIGIT "{1,4}W|" DIGIT "{1,4}Y|" DIGIT "{1,4}M|" DIGIT "{1,4}D|T" DIGIT
                  "{1,4}H|T" DIGIT "{1,4}M|T" DIGIT "{1,4}S)"},
     {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"},
-    {"email", "[A-Za-z0-9_+-]{1,30}(\\.[A-Za-z0-9_+-]{1,30})?@" LABEL "(\\." LABEL "){1,4}"},
+    {"email", MAIL},
+    {"idn-email", MAIL},
     {"hostname", HOST},
+    {"idn-hostname", HOST},
     {"ipv4", OCTET "(\\." OCTET "){3}"},
     {"ipv6", "((" HEX4 ":){7}" HEX4 "|(" HEX4 ":){6}:" HEX4 "|(" HEX4 ":){5}(:" HEX4 "){1,2}|(" HEX4
              ":){4}(:" HEX4 "){1,3}|(" HEX4 ":){3}(:" HEX4 "){1,4}|(" HEX4 ":){2}(:" HEX4
              "){1,5}|" HEX4 ":(:" HEX4 "){1,6}|:(:" HEX4 "){1,7}|(" HEX4 ":){1,7}:|::)"},
-    {"uri", "[a-z][a-z0-9+.-]{0,15}://" HOST "(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~!$&'()*+,;=:@-]*)*"
-            "(\\?[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)?(#[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)?"},
+    {"uri", ADDRESS},
+    {"iri", ADDRESS},
+    {"uri-reference", "(/" PLAIN "+)+"},
+    {"iri-reference", "(/" PLAIN "+)+"},
+    {"uri-template", "(/[A-Za-z0-9._~-]+)+"},
+    {"json-pointer", POINTER},
+    {"relative-json-pointer", "(0|[1-9][0-9]{0,3})(#|" POINTER ")"},
+    {"regex", "[A-Za-z0-9 ]{0,64}"},
 };
 
 const char *schema_format_regex(const char *name, size_t bytes)

@@ -131,14 +131,15 @@ bool json_same(const struct json *a, const struct json *b)
     return same;
 }
 
-/* Whether a value is among those of every enum and const. */
-static bool named_by_all(const struct conjunction *all, const struct json *value)
+/* Whether a value is among those of every enum and const but those of one member. */
+static bool named_by_others(const struct conjunction *all, uint32_t member,
+                            const struct json *value)
 {
     for (uint32_t m = 0; m < all->count; m++) {
         const struct json *list = member_get(all, m, "enum");
         const struct json *constant = member_get(all, m, "const");
-        bool found = list == NULL;
-        for (size_t i = 0; list != NULL && !found && i < json_count(list); i++)
+        bool found = list == NULL || m == member;
+        for (size_t i = 0; !found && i < json_count(list); i++)
             found = json_same(json_at(list, i), value);
         if (!found || (constant != NULL && !json_same(constant, value)))
             return false;
@@ -179,11 +180,11 @@ static bool insides_check(struct schema *schema, const struct conjunction *all, 
     return true;
 }
 
-static bool admitted(struct schema *schema, const struct conjunction *all,
+static bool admitted(struct schema *schema, const struct conjunction *all, uint32_t member,
                      const struct conditions *conditions, uint32_t types, const struct json *value)
 {
     const uint32_t type = value_type(value);
-    if ((type & types) == 0 || !named_by_all(all, value))
+    if ((type & types) == 0 || !named_by_others(all, member, value))
         return false;
     if ((type & TYPE_NUMBER) != 0)
         return bounds_hold(&conditions->bounds, json_number(value));
@@ -215,7 +216,7 @@ static bool constants_write(struct schema *schema, const struct conjunction *all
     const size_t count = list != NULL ? json_count(list) : 1;
     for (size_t i = 0; i < count && schema->build->status == STATUS_OK; i++) {
         const struct json *value = list != NULL ? json_at(list, i) : constant;
-        if (!admitted(schema, all, &conditions, types, value))
+        if (!admitted(schema, all, member, &conditions, types, value))
             continue;
         struct json_writer writer;
         buffer_clear(&text);
@@ -234,16 +235,32 @@ static bool constants_write(struct schema *schema, const struct conjunction *all
     return schema->build->status == STATUS_OK;
 }
 
+/* Comparing lists of values with one another takes their product; false over a limit of it. */
+static bool lists_check(struct schema *schema, const struct conjunction *all)
+{
+    enum { COMPARED_MAX = 1 << 20 };
+    uint64_t compared = 1;
+    for (uint32_t m = 0; m < all->count; m++) {
+        const struct json *list = member_get(all, m, "enum");
+        if (list == NULL)
+            continue;
+        if (json_kind(list) != JSON_ARRAY)
+            return schema_fail(schema, STATUS_INVALID, all->members[m].place, "enum",
+                               "it is an array of values");
+        compared *= json_count(list) + 1;
+        if (compared > COMPARED_MAX)
+            return schema_fail(schema, STATUS_LIMIT, all->members[m].place, "enum",
+                               "more than %d pairs of values are to be compared", COMPARED_MAX);
+    }
+    return true;
+}
+
 bool schema_constants(struct schema *schema, const struct conjunction *all, uint32_t types,
                       uint32_t from, uint32_t to, bool *found)
 {
     *found = false;
-    for (uint32_t m = 0; m < all->count; m++) {
-        const struct json *list = member_get(all, m, "enum");
-        if (list != NULL && json_kind(list) != JSON_ARRAY)
-            return schema_fail(schema, STATUS_INVALID, all->members[m].place, "enum",
-                               "it is an array of values");
-    }
+    if (!lists_check(schema, all))
+        return false;
     for (uint32_t m = 0; m < all->count && !*found; m++)
         if (member_get(all, m, "enum") != NULL || member_get(all, m, "const") != NULL) {
             *found = true;
