@@ -90,6 +90,8 @@ void decode_batch_truncate(struct decode_engine *engine, uint32_t place, uint32_
     page_pool_free(engine->worker->pages, request->slots + kept, request->engine.page_count - kept);
     request->engine.page_count = kept;
     request->engine.computed = tokens;
+    if (tokens == 0)
+        answer_masks_forget(engine->masks, place);
 }
 
 static void take_pages(struct decode_engine *engine, uint32_t place, uint32_t count)

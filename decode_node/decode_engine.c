@@ -37,6 +37,7 @@ void decode_engine_create(struct decode_engine *engine, struct worker *worker,
         .requests = requests,
         .batch_max = batch_max,
         .samplers = calloc(model_threads(worker->model), sizeof *engine->samplers),
+        .masks = answer_masks_create(batch_max, worker->text),
         .picks = calloc(batch_max, sizeof *engine->picks),
         .waiting = calloc(waiting, sizeof *engine->waiting),
         .running = calloc(batch_max, sizeof *engine->running),
@@ -64,6 +65,7 @@ void decode_engine_destroy(struct decode_engine *engine)
     for (uint32_t i = 0; i < model_threads(engine->worker->model); i++)
         sampler_destroy(engine->samplers[i]);
     free(engine->samplers);
+    answer_masks_destroy(engine->masks);
     free(engine->picks);
     free(engine->waiting);
     free(engine->running);
@@ -139,7 +141,7 @@ static void sample(const struct decode_engine *engine, const struct pass_rows *r
                    struct sampler *sampler, struct decode_pick *pick)
 {
     const struct decode_request *request = &engine->requests[pick->place];
-    pick->status = pass_pick(rows, row, &request->job, sampler, request->job.choice,
+    pick->status = pass_pick(rows, row, &request->job, &pick->mask, sampler, request->job.choice,
                              request->engine.token_count, &pick->sampled);
 }
 
@@ -150,16 +152,21 @@ static void sample_piece(void *arg, uint32_t member, uint32_t piece)
     sample(engine, picking->rows, piece, engine->samplers[member], &engine->picks[piece]);
 }
 
-/* All tokens of a step, each row by one thread: whole rows are long. */
+/* All tokens of a step, each row by one thread: whole rows are long. What grammars allow is asked
+ * of them before, by this thread alone: sequences share what they know. */
 static void sample_all(struct decode_engine *engine, const struct pass_rows *rows)
 {
     struct picking picking = {.engine = engine, .rows = rows};
     uint32_t count = 0;
     for (uint32_t i = 0; i < engine->running_count; i++) {
         const struct decode_request *request = &engine->requests[engine->running[i]];
-        if (request->engine.rows > 0 &&
-            request->engine.computed + request->engine.rows == request->engine.token_count)
-            engine->picks[count++].place = engine->running[i];
+        if (request->engine.rows == 0 ||
+            request->engine.computed + request->engine.rows != request->engine.token_count)
+            continue;
+        engine->picks[count].place = engine->running[i];
+        engine->picks[count].mask = answer_masks_fill(engine->masks, count, engine->running[i],
+                                                      &request->job, request->engine.token_count);
+        count++;
     }
     if (rows->best == NULL && count > 1) {
         model_share(engine->worker->model, sample_piece, &picking, count);
@@ -182,7 +189,7 @@ static bool take_pick(struct decode_engine *engine, const struct decode_pick *pi
     if (pick->status != STATUS_OK) {
         struct error error;
         error_set(&error, pick->status, "no token can be picked at position %" PRIu32 ": %s",
-                  position, pass_sentence(pick->status));
+                  position, pass_sentence(pick->status, &pick->mask));
         LOG_WARN("%s", error.text);
         fail(engine, place, pick->status, error.text);
         return false;
@@ -213,7 +220,8 @@ static void begin_choices(struct decode_engine *engine, struct decode_request *l
         decode_choice_fork(engine->worker->pages, engine->worker->limits.page_tokens, leader,
                            request);
         leader->engine.unborn_aside -= request->pages_aside;
-        struct decode_pick pick = {.place = place};
+        /* The same job, and nothing is written yet: the same mask. */
+        struct decode_pick pick = {.place = place, .mask = engine->picks[row].mask};
         sample(engine, rows, row, engine->samplers[0], &pick);
         if (take_pick(engine, &pick))
             decode_batch_add(engine, place);
@@ -315,6 +323,9 @@ static void run_step(struct decode_engine *engine)
     done.step.preempted = engine->preempted;
     done.step.lost_tokens = engine->lost_tokens;
     engine->preempted = engine->lost_tokens = 0;
+    const struct answer_masks_totals totals = answer_masks_totals(engine->masks);
+    done.step.masks = totals.masks;
+    done.step.mask_ns = totals.ns;
     done.step.busy_ns = clock_now_ns(worker->clock) - start_ns;
     if (status == STATUS_OK && context > 0)
         step_time_add(&engine->step_time, context, count, (double)done.step.busy_ns / NS_PER_US);

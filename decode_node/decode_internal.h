@@ -8,6 +8,7 @@
 #include "decode_node/decode_node.h"
 #include "worker/engine_port.h"
 #include "worker/handoff_report.h"
+#include "worker/job_grammars.h"
 #include "worker/rate.h"
 #include "worker/token_batch.h"
 
@@ -92,6 +93,7 @@ struct decode_event {
             uint32_t read_rows; /* of rows, those of prompts */
             uint64_t busy_ns, forward_ns;
             uint32_t preempted, lost_tokens; /* since the step before */
+            uint64_t masks, mask_ns;         /* since the engine began */
             struct step_cost cost;
         } step;
         struct error failed;
@@ -101,6 +103,7 @@ struct decode_event {
 /* A token that is picked after a forward pass. */
 struct decode_pick {
     uint32_t place;
+    struct answer_mask mask;
     enum status status;
     struct sampled sampled;
 };
@@ -110,6 +113,7 @@ struct decode_engine {
     struct engine_port *port;
     struct decode_request *requests;
     struct sampler **samplers; /* [threads of the model] */
+    struct answer_masks *masks;
     struct decode_pick *picks; /* [batch_max] of this step, by logit row */
     uint32_t batch_max;
     double target_us;  /* of a step; 0: none */
@@ -138,6 +142,7 @@ struct decode_node {
     int32_t *token_memory;           /* [max_requests][context_tokens] */
     uint32_t *slot_memory;           /* [max_requests][pages of a context] */
     struct handoff_receiver *receiver;
+    struct job_grammars *grammars;
     struct handoff_report report; /* of the last heartbeat */
     struct engine_port *port;
     struct decode_engine engine;

@@ -43,6 +43,8 @@ static void on_message(void *arg, struct router_ref router, enum message_id id, 
     const uint32_t place = request_table_find(&node->table, &key);
     if (place != REQUEST_NONE)
         decode_request_drop(node, place, STATUS_CANCELED, "cancelled by the router", false);
+    else
+        job_grammars_forget(node->grammars, router, cancel);
 }
 
 static void on_lost(void *arg, struct router_ref router)
@@ -52,6 +54,7 @@ static void on_lost(void *arg, struct router_ref router)
         if (node->table.used[i] && router_ref_equal(node->table.keys[i].router, router))
             decode_request_drop(node, i, STATUS_CANCELED, "its router is gone", false);
     }
+    job_grammars_forget(node->grammars, router, NULL);
 }
 
 uint32_t decode_node_running(const struct decode_node *node)
@@ -91,12 +94,15 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     heartbeat->decode = node->load;
     heartbeat->decode.read_tokens_per_s = (float)rate_per_s(&node->read_rate);
     heartbeat->decode.unread_tokens = unread;
+    const struct job_grammars_totals grammars = job_grammars_totals(node->grammars);
+    heartbeat->decode.grammars = grammars.compiled;
+    heartbeat->decode.grammar_us = grammars.compile_us;
 }
 
 static uint32_t open_count(const void *arg)
 {
     const struct decode_node *node = arg;
-    return node->table.capacity - node->table.free_count;
+    return node->table.capacity - node->table.free_count + job_grammars_waiting(node->grammars);
 }
 
 /* ---- what the engine and the clock say ---- */
@@ -177,6 +183,8 @@ enum status decode_node_create(struct worker *worker, const struct decode_option
     };
     LOG_INFO("prefill nodes dial %s", node->events.data_address);
     allocate(node);
+    node->grammars = job_grammars_create(worker->loop, worker->text, worker->options->max_requests,
+                                         on_message, node);
     decode_engine_create(&node->engine, worker, node->requests, options->max_batch, on_events,
                          node);
     node->engine.target_us = (double)options->tpot_target_ms * 1000;
@@ -217,6 +225,7 @@ void decode_node_destroy(struct decode_node *node)
     handoff_receiver_destroy(node->receiver);
     loop_timer_destroy(node->deadlines);
     decode_engine_destroy(&node->engine);
+    job_grammars_destroy(node->grammars);
     token_batch_destroy(node->tokens);
     request_table_destroy(&node->table);
     free(node->requests);

@@ -41,11 +41,18 @@ static void move_on(struct decode_node *node, struct decode_request *request, en
     request->control.state = (enum decode_state)next;
 }
 
+static void free_place(struct decode_node *node, struct decode_request *request)
+{
+    job_grammars_release(node->grammars, request->job.grammar);
+    request->job.grammar = NULL;
+    request_table_remove(&node->table, place_of(node, request));
+}
+
 void decode_request_release(struct decode_node *node, struct decode_request *request)
 {
     CHECK(request->engine.page_count == 0 && request->control.handoff == 0);
     move_on(node, request, STEP_RELEASE);
-    request_table_remove(&node->table, place_of(node, request));
+    free_place(node, request);
 }
 
 void decode_request_admit(struct decode_node *node, struct decode_request *request)
@@ -264,7 +271,8 @@ static enum status set_aside(struct decode_node *node, struct decode_request *le
 
 /* A place for each choice; there are as many. */
 static struct decode_request *take_choices(struct decode_node *node, const struct request_key *key,
-                                           const struct msg_reserve *message)
+                                           const struct msg_reserve *message,
+                                           struct grammar_program *grammar)
 {
     const uint32_t count = job_choices(&message->job);
     struct request_key one = *key;
@@ -272,6 +280,7 @@ static struct decode_request *take_choices(struct decode_node *node, const struc
     for (uint32_t i = 0; i < count; i++, one.choice++) {
         members[i] = request_table_add(&node->table, &one);
         take(node, &node->requests[members[i]], i, message);
+        node->requests[members[i]].job.grammar = grammar;
         node->requests[members[i]].leader = members[0];
         node->requests[members[i]].member_count = 0;
     }
@@ -336,15 +345,22 @@ void decode_request_reserve(struct decode_node *node, struct router_ref router,
         .choice = (uint16_t)message->job.choice,
     };
     struct error error;
-    if (check(node, &key, message, &error) != STATUS_OK) {
+    struct grammar_program *grammar = NULL;
+    enum status status = check(node, &key, message, &error);
+    if (status == STATUS_OK)
+        status = job_grammars_hold(node->grammars, router, MESSAGE_ID_RESERVE, message,
+                                   &message->job, job_choices(&message->job), &grammar, &error);
+    if (status == STATUS_PENDING)
+        return; /* it comes in again once its grammar is compiled */
+    if (status != STATUS_OK) {
         refuse(node, &key, message, &error);
         return;
     }
-    struct decode_request *leader = take_choices(node, &key, message);
+    struct decode_request *leader = take_choices(node, &key, message, grammar);
     uint64_t ticket = 0;
     if (set_aside(node, leader, message, &ticket, &error) != STATUS_OK) {
         for (uint32_t i = 0; i < leader->member_count; i++)
-            request_table_remove(&node->table, leader->members[i]);
+            free_place(node, &node->requests[leader->members[i]]);
         refuse(node, &key, message, &error);
         return;
     }
@@ -428,6 +444,8 @@ static void count_step(struct msg_decode_load *load, const struct decode_event *
     load->preemptions += event->step.preempted;
     load->preempted_tokens += event->step.lost_tokens;
     load->read_tokens += event->step.read_rows;
+    load->masks = event->step.masks;
+    load->mask_us = event->step.mask_ns / NS_PER_US;
 }
 
 void decode_request_event(struct decode_node *node, const struct decode_event *event)

@@ -17,6 +17,7 @@ void prefill_engine_create(struct prefill_engine *engine, struct worker *worker,
         .port = port,
         .requests = requests,
         .sampler = sampler_create(model_info(worker->model)->token_count),
+        .masks = answer_masks_create(1, worker->text),
         .ttft_target_ms = ttft_target_ms,
         .cache = !worker->options->no_prefix_cache,
         .queue = calloc(count, sizeof *engine->queue),
@@ -34,6 +35,7 @@ void prefill_engine_create(struct prefill_engine *engine, struct worker *worker,
 void prefill_engine_destroy(struct prefill_engine *engine)
 {
     sampler_destroy(engine->sampler);
+    answer_masks_destroy(engine->masks);
     free(engine->queue);
     free(engine->over);
     free(engine->index_of);
@@ -156,17 +158,19 @@ static void send_firsts(struct prefill_engine *engine, uint32_t place, const str
 {
     const struct job *job = &engine->requests[place].job;
     const uint32_t position = job->given_count, choices = job->choices;
+    const struct answer_mask mask = answer_masks_fill(engine->masks, 0, place, job, position);
+    answer_masks_forget(engine->masks, place);
     for (uint32_t i = 0; i < choices; i++) {
         struct prefill_event event = {.kind = EVENT_FIRST, .place = place, .first = {.index = i}};
-        const enum status status = pass_pick(rows, row, job, engine->sampler, job->choice + i,
-                                             position, &event.first.sampled);
+        const enum status status = pass_pick(rows, row, job, &mask, engine->sampler,
+                                             job->choice + i, position, &event.first.sampled);
         if (status == STATUS_OK) {
             send_event(engine, &event);
             continue;
         }
         struct error error;
         error_set(&error, status, "no token can be picked at position %" PRIu32 ": %s", position,
-                  pass_sentence(status));
+                  pass_sentence(status, &mask));
         LOG_WARN("%s", error.text);
         send_failed(engine, place, status, error.text);
         return;

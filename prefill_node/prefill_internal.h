@@ -6,6 +6,7 @@
 #include "prefill_node/prefill_node.h"
 #include "worker/engine_port.h"
 #include "worker/handoff_report.h"
+#include "worker/job_grammars.h"
 #include "worker/rate.h"
 #include "worker/token_batch.h"
 
@@ -98,6 +99,7 @@ struct prefill_engine {
     struct engine_port *port;
     struct prefill_request *requests;
     struct sampler *sampler;
+    struct answer_masks *masks; /* of one prompt at a time */
     uint32_t ttft_target_ms;
     bool cache; /* look beginnings up in the prefix index */
     struct rate rate;
@@ -124,6 +126,7 @@ struct prefill_node {
     int32_t *token_memory;            /* [max_requests][context_tokens] */
     uint32_t *slot_memory;            /* [max_requests][pages of a context] */
     struct handoff_sender *sender;
+    struct job_grammars *grammars;
     struct handoff_report report; /* of the last heartbeat */
     struct engine_port *port;
     struct prefill_engine engine;

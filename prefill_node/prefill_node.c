@@ -57,6 +57,8 @@ static void on_message(void *arg, struct router_ref router, enum message_id id, 
     const uint32_t place = request_table_find(&node->table, &key);
     if (place != REQUEST_NONE)
         prefill_request_drop(node, place, STATUS_CANCELED, "cancelled by the router", false);
+    else
+        job_grammars_forget(node->grammars, router, cancel);
 }
 
 static void on_lost(void *arg, struct router_ref router)
@@ -66,6 +68,7 @@ static void on_lost(void *arg, struct router_ref router)
         if (node->table.used[i] && router_ref_equal(node->table.keys[i].router, router))
             prefill_request_drop(node, i, STATUS_CANCELED, "its router is gone", false);
     }
+    job_grammars_forget(node->grammars, router, NULL);
 }
 
 static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
@@ -92,7 +95,7 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
 static uint32_t open_count(const void *arg)
 {
     const struct prefill_node *node = arg;
-    return node->table.capacity - node->table.free_count;
+    return node->table.capacity - node->table.free_count + job_grammars_waiting(node->grammars);
 }
 
 /* ---- what the engine and the clock say ---- */
@@ -197,6 +200,8 @@ enum status prefill_node_create(struct worker *worker, const struct prefill_opti
         return status;
     }
     allocate(node);
+    node->grammars = job_grammars_create(worker->loop, worker->text, worker->options->max_requests,
+                                         on_message, node);
     create_engine(node);
     node->deadlines = loop_timer_create(worker->loop, on_deadline_tick, node);
     loop_timer_start(node->deadlines, DEADLINE_TICK_MS, DEADLINE_TICK_MS);
@@ -223,6 +228,7 @@ void prefill_node_destroy(struct prefill_node *node)
     loop_timer_destroy(node->deadlines);
     engine_port_destroy(node->port);
     prefill_engine_destroy(&node->engine);
+    job_grammars_destroy(node->grammars);
     token_batch_destroy(node->tokens);
     request_table_destroy(&node->table);
     free(node->requests);

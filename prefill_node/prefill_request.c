@@ -42,6 +42,13 @@ static void move_on(struct prefill_node *node, struct prefill_request *request,
     request->control.state = (enum prefill_state)next;
 }
 
+static void free_place(struct prefill_node *node, struct prefill_request *request)
+{
+    job_grammars_release(node->grammars, request->job.grammar);
+    request->job.grammar = NULL;
+    request_table_remove(&node->table, place_of(node, request));
+}
+
 /* Frees the place once it is leaving and neither the engine nor the hand-off holds it. */
 static void release_if_done(struct prefill_node *node, struct prefill_request *request)
 {
@@ -54,7 +61,7 @@ static void release_if_done(struct prefill_node *node, struct prefill_request *r
         request->engine.has_pages = false;
         engine_port_poke(node->port);
     }
-    request_table_remove(&node->table, place_of(node, request));
+    free_place(node, request);
 }
 
 /* ---- in ---- */
@@ -199,15 +206,23 @@ void prefill_request_accept(struct prefill_node *node, struct router_ref router,
         prefill_request_drop(node, twin, error.status, error.text, false);
         return;
     }
-    if (check(node, message, &error) != STATUS_OK) {
+    struct grammar_program *grammar = NULL;
+    enum status status = check(node, message, &error);
+    if (status == STATUS_OK)
+        status = job_grammars_hold(node->grammars, router, MESSAGE_ID_PREFILL, message,
+                                   &message->job, 1, &grammar, &error);
+    if (status == STATUS_PENDING)
+        return; /* it comes in again once its grammar is compiled */
+    if (status != STATUS_OK) {
         refuse(node, LOG_LEVEL_INFO, &key, message, &error);
         return;
     }
     const uint32_t place = request_table_add(&node->table, &key);
     struct prefill_request *request = &node->requests[place];
     take(node, place, message);
+    request->job.grammar = grammar;
     if (request->delivers && open_handoff(node, request, message, &error) != STATUS_OK) {
-        request_table_remove(&node->table, place);
+        free_place(node, request);
         refuse(node, LOG_LEVEL_WARN, &key, message, &error);
         return;
     }

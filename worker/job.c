@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "model/text/grammar/grammar.h"
 #include "worker/job_log.h"
 
 static enum status check_counts(const struct msg_job *m, const struct job_limits *limits,
@@ -143,6 +144,19 @@ static enum status check_sampling(const struct msg_sampling *s, uint32_t vocab_c
     return check_banned(s, vocab_count, error);
 }
 
+static enum status check_grammar(const struct msg_job *m, struct error *error)
+{
+    TRY(check_count(m->grammar.bytes, GRAMMAR_SOURCE_BYTES_MAX, "bytes of a grammar", error));
+    if (m->grammar_kind > GRAMMAR_STRUCTURE)
+        return error_set(error, STATUS_INVALID,
+                         "the grammar is of kind %" PRIu32 ", known are those up to %d",
+                         m->grammar_kind, GRAMMAR_STRUCTURE);
+    if (m->grammar_kind == 0 && m->grammar.bytes > 0)
+        return error_set(error, STATUS_INVALID, "%" PRIu32 " bytes of a grammar of no kind",
+                         m->grammar.bytes);
+    return STATUS_OK;
+}
+
 enum status job_check(const struct msg_job *message, const struct job_limits *limits,
                       struct error *error)
 {
@@ -150,6 +164,7 @@ enum status job_check(const struct msg_job *message, const struct job_limits *li
     TRY(check_ids(&message->tokens, "token", limits->vocab_count, error));
     TRY(check_count(message->stop_ids.count, JOB_STOP_IDS_MAX, "stop ids", error));
     TRY(check_ids(&message->stop_ids, "stop id", limits->vocab_count, error));
+    TRY(check_grammar(message, error));
     return check_sampling(&message->sampling, limits->vocab_count, error);
 }
 
@@ -211,6 +226,9 @@ void job_copy(const struct msg_job *message, const struct job_limits *limits, in
     out->choice = message->choice;
     out->choices = job_choices(message);
     job_trace_read(message, out->trace);
+    out->eos_ids = limits->eos_ids;
+    out->eos_count = limits->eos_count;
+    out->grammar = NULL;
     out->tokens = tokens;
     memcpy(tokens, message->tokens.items, out->given_count * sizeof *tokens);
     copy_sampling(message, limits, out);
@@ -218,7 +236,8 @@ void job_copy(const struct msg_job *message, const struct job_limits *limits, in
 
 bool job_needs_best_only(const struct job *job, uint32_t position)
 {
-    return sampling_needs_best_only(&job->sampling, position - job->prompt_count);
+    return job->grammar == NULL &&
+           sampling_needs_best_only(&job->sampling, position - job->prompt_count);
 }
 
 uint32_t job_pages(uint32_t tokens, uint32_t page_tokens)
@@ -244,9 +263,11 @@ enum finish_code job_finish(const struct job *job, const struct job_limits *limi
                             uint32_t position)
 {
     const uint32_t written = position - job->prompt_count;
-    const bool stops = (!job->ignore_eos && contains(limits->eos_ids, limits->eos_count, id)) ||
-                       contains(job->stop_ids, job->stop_count, id);
-    if (stops && written >= job->min_tokens)
+    const bool bound = job->grammar != NULL;
+    const bool stops =
+        ((bound || !job->ignore_eos) && contains(limits->eos_ids, limits->eos_count, id)) ||
+        contains(job->stop_ids, job->stop_count, id);
+    if (stops && (bound || written >= job->min_tokens))
         return FINISH_STOP;
     return position + 1 >= job->end ? FINISH_LENGTH : FINISH_NONE;
 }

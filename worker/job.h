@@ -12,6 +12,8 @@
 #include "model/sampler.h"
 #include "transfer/wire.h"
 
+struct grammar_program;
+
 enum {
     JOB_STOP_IDS_MAX = 128,
     JOB_CHOICES_MAX = 16,
@@ -44,7 +46,9 @@ struct job {
     uint64_t cache_salt;    /* of the prefix index; PREFIX_NO_SALT is 0 as well */
     uint32_t cached_tokens; /* of those that came with it, found and not computed; control's */
     char trace[JOB_TRACE_BYTES]; /* of its trace context, for the log; empty: none */
-
+    const int32_t *eos_ids;      /* [eos_count] the model's own ends, ignored or not */
+    uint32_t eos_count;
+    struct grammar_program *grammar; /* what the answer has to be, held by the node; NULL: free */
     int32_t *tokens; /* [context_tokens] the sequence so far; memory of the request table */
     struct sampling sampling; /* its lists are those below: a job is not copied */
     int32_t bias_ids[JOB_BIASES_MAX];
@@ -64,7 +68,7 @@ static inline uint32_t job_choices(const struct msg_job *message)
 enum status job_check(const struct msg_job *message, const struct job_limits *limits,
                       struct error *error);
 /* Copies a checked job; `tokens` has room for limits->context_tokens ids and goes into *out, which
- * also points at the eos_ids of limits. */
+ * also points at the eos_ids of limits. Its grammar is NULL: the node's to set. */
 void job_copy(const struct msg_job *message, const struct job_limits *limits, int32_t *tokens,
               struct job *out);
 
@@ -79,7 +83,8 @@ uint32_t job_pages_at_end(const struct job *job, uint32_t page_tokens);
 /* Does `id`, picked at `position`, end the sequence? FINISH_STOP: it is an EOS or stop id and not
  * part of the answer. FINISH_LENGTH: it is the last token of the answer. Below min_tokens such an
  * id is not picked (struct sampling), and would be an ordinary token; ignore_eos leaves the job's
- * own stop ids in force. */
+ * own stop ids in force. Where there is a grammar it alone says where such an id may be picked, and
+ * any ends the answer. */
 enum finish_code job_finish(const struct job *job, const struct job_limits *limits, int32_t id,
                             uint32_t position);
 

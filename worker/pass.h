@@ -8,6 +8,7 @@
 
 #include "model/model.h"
 #include "model/sampler.h"
+#include "worker/answer_masks.h"
 #include "worker/job.h"
 
 /* One of logits and best is NULL, both where no sequence asked for a row. Valid until the next
@@ -19,11 +20,12 @@ struct pass_rows {
 };
 
 /* The token of logit row `row`, at `position`, for one choice of a job whose tokens before it are
- * there; as sampler_pick, but UNSUPPORTED when the request leaves nothing to pick. */
+ * there; as sampler_pick, but UNSUPPORTED when the request leaves nothing to pick. mask: what its
+ * grammar does, of the same position. */
 enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct job *job,
-                      struct sampler *sampler, uint32_t choice, uint32_t position,
-                      struct sampled *out);
+                      const struct answer_mask *mask, struct sampler *sampler, uint32_t choice,
+                      uint32_t position, struct sampled *out);
 /* Why there is none. */
-const char *pass_sentence(enum status status);
+const char *pass_sentence(enum status status, const struct answer_mask *mask);
 
 #endif

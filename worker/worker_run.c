@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "model/text/grammar/grammar.h"
 #include "transfer/fault.h"
 
 enum {
@@ -67,6 +68,8 @@ static void on_hello(void *arg, struct msg_hello *hello)
         hello->model_name = wire_str(worker->options->model_name);
     hello->tokens_per_s = (float)worker->tokens_per_s;
     hello->read_tokens_per_s = (float)worker->read_tokens_per_s;
+    for (uint32_t kind = GRAMMAR_JSON_SCHEMA; kind <= GRAMMAR_STRUCTURE; kind++)
+        hello->grammars |= 1u << kind;
 }
 
 /* A router that is new, or new again, is told everything; so is one that has missed something. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "decode_node/decode_internal.h"
+#include "model/text/grammar/grammar.h"
 #include "tests/worker/oracle.h"
 
 enum { REQUESTS = 300, PAGE = 16, CONTEXT = 256, LONG_CONTEXT = 704, LONGEST = 150 };
@@ -77,7 +78,8 @@ static uint32_t *slot_memory;
 /* What came of the requests. */
 static struct {
     int32_t tokens[REQUESTS][LONGEST];
-    uint32_t counts[REQUESTS], finished, failed, running_most, preempted;
+    uint32_t counts[REQUESTS]; /* the id that ended it included */
+    uint32_t finished, failed, running_most, preempted;
 } seen;
 
 static void on_events(void *arg)
@@ -217,6 +219,63 @@ Test(decode_engine, nor_where_pages_run_out)
 {
     try_batch(64, 60, 60, LONGEST);
     cr_assert_gt(seen.preempted, 0);
+}
+
+/* Answers with grammars among others: nothing is allocated either, and one that was preempted goes
+ * on as it was. */
+Test(decode_engine, nor_for_answers_with_grammars)
+{
+    enum { COUNT = 48, SOURCES = 3 };
+    static const char *const sources[SOURCES] = {"([a-z]{3}[0-9]{2} ){12,40}", "(yes|no|maybe){20}",
+                                                 "[^\"\\\\]{60,140}"};
+    static int32_t prompt[100];
+    struct oracle oracle;
+    open_engine(24, 60, CONTEXT, 64);
+    struct grammar_tokens *tokens = grammar_tokens_create(worker.text);
+    struct grammar_program *programs[SOURCES];
+    for (uint32_t i = 0; i < SOURCES; i++) {
+        struct grammar *grammar;
+        struct error error;
+        cr_assert_eq(
+            grammar_compile(GRAMMAR_REGEX, sources[i], strlen(sources[i]), &grammar, &error),
+            STATUS_OK, "%s", error.text);
+        cr_assert_eq(grammar_program_create(grammar, tokens, 1 << 20, &programs[i], &error),
+                     STATUS_OK, "%s", error.text);
+    }
+    for (uint32_t i = 0; i < COUNT; i++) {
+        oracle_prompt(i / 3, worker.limits.vocab_count, 100, prompt);
+        fill(i, prompt, 1 + i % 50, LONGEST);
+        requests[i].job.ignore_eos = false;
+        requests[i].job.sampling.temperature = i % 2 == 0 ? 0 : 1.1f;
+        requests[i].job.sampling.seed = i;
+        requests[i].job.grammar = i % 4 < SOURCES ? programs[i % 4] : NULL;
+        const struct decode_command command = {.kind = COMMAND_ADMIT, .place = i};
+        engine_port_command(engine.port, &command);
+    }
+    run_until_finished(COUNT);
+    cr_assert_eq(atomic_load(&allocations), 0, "%u allocations in steps",
+                 atomic_load(&allocations));
+    cr_assert_gt(seen.preempted, 0);
+    oracle_open(&oracle, model);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        static int32_t alone[LONGEST];
+        const struct job *job = &requests[i].job;
+        const struct ask ask = {.prompt = job->tokens,
+                                .prompt_count = job->prompt_count,
+                                .max_tokens = LONGEST,
+                                .temperature = job->sampling.temperature,
+                                .seed = job->sampling.seed,
+                                .grammar_kind = job->grammar == NULL ? 0 : GRAMMAR_REGEX,
+                                .grammar = i % 4 < SOURCES ? sources[i % 4] : NULL};
+        oracle_generate(&oracle, &ask, seen.counts[i], alone);
+        for (uint32_t k = 0; k < seen.counts[i]; k++)
+            cr_assert_eq(seen.tokens[i][k], alone[k], "request %u, token %u", i, k);
+    }
+    oracle_close(&oracle);
+    close_engine();
+    for (uint32_t i = 0; i < SOURCES; i++)
+        grammar_program_destroy(programs[i]);
+    grammar_tokens_destroy(tokens);
 }
 
 /* A target that nothing keeps: one runs at a time, and all come to their end. */

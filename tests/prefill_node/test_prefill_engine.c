@@ -215,6 +215,7 @@ static void open_model(enum kv_dtype dtype)
     struct error error;
     worker.clock = clock_monotonic();
     cr_assert_eq(model_open(&how, &worker.model, &error), STATUS_OK, "%s", error.text);
+    cr_assert_eq(text_open(how.path, &worker.text, &error), STATUS_OK, "%s", error.text);
     worker.pages = model_pages(worker.model);
     cr_assert_eq(page_pool_slot_count(worker.pages), POOL_PAGES);
     cr_assert_eq(prefix_tree_create(worker.pages, NULL, &worker.prefixes, &error), STATUS_OK);
@@ -265,6 +266,7 @@ static void close_all(void)
     cr_assert_eq(prefix_tree_available(worker.prefixes), POOL_PAGES);
     prefix_tree_destroy(worker.prefixes);
     model_close(worker.model); /* every page is free */
+    text_close(worker.text);
 }
 
 static void run_random(enum kv_dtype dtype, bool cache, uint64_t seed)

@@ -31,6 +31,7 @@ static void on_hello(struct fake_worker *worker, const struct msg_hello *hello)
     cr_assert_eq(hello->read_tokens_per_s > 0, hello->role == WORKER_DECODE);
     cr_assert_eq(hello->identity.weights_digest.bytes, 16);
     cr_assert_eq(hello->identity.rank_count, 1);
+    cr_assert_eq(hello->grammars, 0x7e, "every kind of grammar");
     static const uint8_t boot_id[16] = {1};
     const struct msg_welcome welcome = {.boot_id = {boot_id, sizeof boot_id},
                                         .heartbeat_ms = HEARTBEAT_MS,
@@ -309,6 +310,9 @@ static void fill_job(const struct fake_answer *answer, struct msg_job *out)
         .min_tokens = ask->min_tokens,
         .ignore_eos = ask->ignore_eos,
         .stop_ids = {ask->stop_ids, ask->stop_count},
+        .grammar_kind = ask->grammar_kind,
+        .grammar = {(const uint8_t *)ask->grammar,
+                    ask->grammar == NULL ? 0 : (uint32_t)strlen(ask->grammar)},
         .sampling = {.temperature = ask->temperature,
                      .top_p = 1,
                      .seed = ask->seed,

@@ -40,7 +40,9 @@ struct ask {
     uint32_t local_tokens; /* the decode node reads so few itself */
     /* Above 1: the further ones are the answers behind the one that is returned. */
     uint32_t choices;
-    uint32_t choice; /* set by fake_router_begin */
+    uint32_t choice;       /* set by fake_router_begin */
+    uint32_t grammar_kind; /* enum grammar_kind, or 0 */
+    const char *grammar;   /* its source, terminated; NULL: none */
 };
 
 struct fake_answer {

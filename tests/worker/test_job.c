@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "model/text/grammar/grammar.h"
 #include "worker/job_log.h"
 
 static const int32_t eos_ids[] = {2, 7};
@@ -160,6 +161,49 @@ Test(job, lists_of_sampling_have_limits)
     job.sampling = (struct msg_sampling){
         .top_p = 1, .banned_ids = {many, JOB_BANNED_IDS_MAX + 1}, .banned_lengths = {lengths, 1}};
     expect(&job, STATUS_LIMIT, "2049 banned ids");
+}
+
+Test(job, grammars_are_checked)
+{
+    static const uint8_t source[GRAMMAR_SOURCE_BYTES_MAX + 1];
+    struct msg_job job = good_job(3, 0);
+    job.grammar = (struct wire_bin){source, 1};
+    expect(&job, STATUS_INVALID, "1 bytes of a grammar of no kind");
+    job.grammar_kind = GRAMMAR_STRUCTURE;
+    expect(&job, STATUS_OK, "");
+    job.grammar_kind++;
+    expect(&job, STATUS_INVALID, "the grammar is of kind 7, known are those up to 6");
+    job.grammar_kind = GRAMMAR_REGEX;
+    job.grammar.bytes = GRAMMAR_SOURCE_BYTES_MAX;
+    expect(&job, STATUS_OK, "");
+    job.grammar.bytes++;
+    expect(&job, STATUS_LIMIT, "262145 bytes of a grammar, the most are 262144");
+    job.grammar_kind = GRAMMAR_JSON_OBJECT;
+    job.grammar.bytes = 0;
+    expect(&job, STATUS_OK, "");
+}
+
+/* A grammar says where ids that end an answer may be: whichever of them is picked ends it. */
+Test(job, what_ends_an_answer_with_a_grammar)
+{
+    static const int32_t stops[] = {50};
+    static struct job copy;
+    int32_t tokens[128];
+    struct msg_job job = good_job(20, 0);
+    job.ignore_eos = 1;
+    job_copy(&job, &limits, tokens, &copy);
+    cr_assert_null(copy.grammar);
+    cr_assert(job_needs_best_only(&copy, 25));
+    job.stop_ids = (struct wire_i32s){stops, 1};
+    job_copy(&job, &limits, tokens, &copy);
+    /* Never looked into: that it is there is all that counts here. */
+    copy.grammar = (struct grammar_program *)(void *)tokens;
+    cr_assert_not(job_needs_best_only(&copy, 25));
+    copy.min_tokens = 8;
+    cr_assert_eq(job_finish(&copy, &limits, 2, 21), FINISH_STOP);
+    cr_assert_eq(job_finish(&copy, &limits, 50, 21), FINISH_STOP);
+    cr_assert_eq(job_finish(&copy, &limits, 9, 21), FINISH_NONE);
+    cr_assert_eq(job_finish(&copy, &limits, 9, 29), FINISH_LENGTH);
 }
 
 Test(job, the_copy_owns_its_lists)
