@@ -203,6 +203,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
         .pages_total = hello->pages_total,
         .pages_free = hello->pages_total,
         .max_batch = hello->max_batch,
+        .grammars = hello->grammars,
         .tokens_per_s = hello->tokens_per_s,
         .loaded_tokens_per_s = hello->tokens_per_s,
     };

@@ -21,8 +21,6 @@ static const struct {
     {"use_beam_search", NEUTRAL_FALSE, 0, 0},
     {"functions", NEUTRAL_EMPTY, 0, 0},
     {"function_call", NEUTRAL_NONE, 0, 0},
-    {"structured_outputs", NEUTRAL_EMPTY, 0, 0},
-    {"grammar", NEUTRAL_EMPTY, 0, 0},
     {"prompt_logprobs", NEUTRAL_ZERO, 0, 1e6},
 };
 
@@ -83,19 +81,6 @@ static enum status check_unsupported(const struct json *body, struct openai_erro
         return openai_error_set(error, 400, name, "unsupported_value",
                                 "`%s` is %s, which is not supported yet.", name,
                                 field_value_text(value, text));
-    }
-    const struct json *format = field_get(body, "response_format");
-    if (!format)
-        return STATUS_OK;
-    const struct json *type = json_kind(format) == JSON_OBJECT ? field_get(format, "type") : NULL;
-    if (!type || json_kind(type) != JSON_STRING)
-        return openai_error_set(error, 400, "response_format", NULL,
-                                "`response_format` must be an object with a `type`.");
-    if (!is_text(type, "text")) {
-        char text[FIELD_VALUE_BYTES];
-        return openai_error_set(error, 400, "response_format", "unsupported_value",
-                                "`response_format.type` is %s, which is not supported yet.",
-                                field_value_text(type, text));
     }
     return STATUS_OK;
 }
@@ -365,6 +350,19 @@ static void fill_echo(const struct openai_rules *rules, struct openai_request *o
     text_stream_finish(&stream, &out->echo_text);
 }
 
+/* Calls that have to come have a grammar of their own. */
+static enum status read_tools(const struct json *body, const struct openai_rules *rules,
+                              struct openai_request *out, const struct json **tools_out,
+                              struct openai_error *error)
+{
+    const bool bound = out->grammar.kind != 0;
+    TRY(openai_tools_read(body, &rules->tools, rules->text, &out->tools, tools_out, &out->grammar,
+                          error));
+    return bound || out->grammar.kind == 0
+               ? STATUS_OK
+               : openai_grammar_check(&out->grammar, "tools", rules->grammars, error);
+}
+
 /* index: of the prompt. */
 static enum status read_body(const struct json *body, const struct openai_rules *rules,
                              uint32_t index, struct openai_request *out, struct openai_error *error)
@@ -385,12 +383,12 @@ static enum status read_body(const struct json *body, const struct openai_rules 
     TRY(read_logprobs(body, out, error));
     TRY(read_stream(body, out, error));
     TRY(read_extras(body, out, error));
+    TRY(openai_grammar_read(body, rules->grammars, &out->grammar, error));
     const struct json *tools = NULL;
     if (out->endpoint == OPENAI_COMPLETIONS && index == 0)
         TRY(count_prompts(body, out, error));
     if (out->endpoint == OPENAI_CHAT)
-        TRY(openai_tools_read(body, &rules->tools, rules->text, &out->tools, &tools, &out->grammar,
-                              error));
+        TRY(read_tools(body, rules, out, &tools, error));
     else if (field_get(body, "tools"))
         return openai_error_set(error, 400, "tools", "unsupported_value",
                                 "`tools` are of /v1/chat/completions only.");
@@ -459,7 +457,7 @@ static void free_one(struct openai_request *request)
     token_list_free(&request->stop_ids);
     openai_sampling_free(&request->sampling);
     openai_tools_free(&request->tools);
-    buffer_free(&request->grammar.source);
+    openai_grammar_free(&request->grammar);
     stop_set_free(&request->stops);
     buffer_free(&request->echo_text);
 }

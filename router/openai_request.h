@@ -72,6 +72,7 @@ struct openai_rules {
     struct tool_manner tools;
     const struct jinja *template; /* of chats, instead of the model's own; or NULL */
     bool trust_template;          /* requests may bring one */
+    struct openai_grammars *grammars; /* that were compiled before; NULL: none */
 };
 
 enum { OPENAI_COMPLETIONS_MAX_TOKENS = 16 }; /* default of /v1/completions, as everywhere */

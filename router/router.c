@@ -438,6 +438,7 @@ enum status router_create(struct loop *loop, const struct model_list *models,
         router_destroy(router);
         return status;
     }
+    router->grammars = openai_grammars_create();
     router->pool =
         text_pool_create(loop, options->text_threads, options->requests_max, options->text_bytes);
     router->reader = text_pool_create(loop, 1, JOURNAL_READS_MAX, SIZE_MAX);
@@ -454,6 +455,7 @@ void router_destroy(struct router *router)
     http_server_destroy(router->http);
     text_pool_destroy(router->reader);
     text_pool_destroy(router->pool); /* gives back sessions whose text was still out */
+    openai_grammars_destroy(router->grammars);
     fleet_destroy(router->fleet);
     journal_close(router->journal);
     loop_timer_destroy(router->drain_timer);

@@ -146,6 +146,7 @@ struct router {
     struct api_keys *keys; /* NULL: none are needed */
     struct fleet *fleet;
     struct text_pool *pool;
+    struct openai_grammars *grammars;
     struct text_pool *reader; /* one thread that looks things up in the journal */
     struct journal *journal;
     struct metrics *metrics;

@@ -57,6 +57,9 @@ static const double choice_bounds[] = {1, 2, 4, 8, 16, 0};
 #define WAITS               "baton_prefill_waits_total"
 #define WAITS_HELP          "Prompts that waited for KV pages of a prefill node, by who held them."
 
+#define GRAMMAR_REQUESTS      "baton_grammar_requests_total"
+#define GRAMMAR_REQUESTS_HELP "Requests whose answer had a grammar and that ended, by its kind."
+
 #define PREFIX_HITS             "baton_prefix_hits_total"
 #define PREFIX_HITS_HELP        "Prompts whose beginning was in the prefix cache."
 #define PREFIX_MISSES           "baton_prefix_misses_total"
@@ -311,6 +314,26 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "Sequences that gave their KV pages back to an older one and were computed again.", NULL},
     [METRIC_PREEMPTED_TOKENS] = {"baton_preempted_tokens_total", NULL, METRIC_COUNTER,
         "Tokens whose KV was given back so.", NULL},
+    [METRIC_MASKS] = {"baton_grammar_masks_total", NULL, METRIC_COUNTER,
+        "Token masks that decode nodes made for answers with a grammar.", NULL},
+    [METRIC_MASK_TIME] = {"baton_grammar_mask_seconds_total", NULL, METRIC_COUNTER,
+        "Of the time in steps of decode nodes, what those masks took.", NULL},
+    [METRIC_GRAMMARS] = {"baton_grammar_compiles_total", NULL, METRIC_COUNTER,
+        "Grammars that decode nodes compiled.", NULL},
+    [METRIC_GRAMMAR_TIME] = {"baton_grammar_compile_seconds_total", NULL, METRIC_COUNTER,
+        "The time that took, beside the steps.", NULL},
+    [METRIC_GRAMMAR_REQUESTS] =
+        SERIES(GRAMMAR_REQUESTS, METRIC_COUNTER, "kind=\"json_schema\""),
+    [METRIC_GRAMMAR_REQUESTS + 1] =
+        SERIES(GRAMMAR_REQUESTS, METRIC_COUNTER, "kind=\"json_object\""),
+    [METRIC_GRAMMAR_REQUESTS + 2] =
+        SERIES(GRAMMAR_REQUESTS, METRIC_COUNTER, "kind=\"regex\""),
+    [METRIC_GRAMMAR_REQUESTS + 3] =
+        SERIES(GRAMMAR_REQUESTS, METRIC_COUNTER, "kind=\"choice\""),
+    [METRIC_GRAMMAR_REQUESTS + 4] =
+        SERIES(GRAMMAR_REQUESTS, METRIC_COUNTER, "kind=\"rules\""),
+    [METRIC_GRAMMAR_REQUESTS + 5] =
+        SERIES(GRAMMAR_REQUESTS, METRIC_COUNTER, "kind=\"structure\""),
     [METRIC_WAITS_HANDOFFS] =
         SERIES(WAITS, METRIC_COUNTER, "held_by=\"handoffs\""),
     [METRIC_WAITS_PROMPTS] =

@@ -92,6 +92,7 @@ void served_models_rules(const struct router *router, struct openai_rules *rules
             .tools = model->tools,
             .template = router->options.template,
             .trust_template = router->options.trust_template,
+            .grammars = router->grammars,
         };
     }
 }

@@ -94,6 +94,10 @@ static void measure_sizes(struct session *session, uint32_t tokens)
     session_observe(session, METRIC_OUTPUT_LENGTH, tokens);
     session_observe(session, METRIC_MAX_TOKENS, request->max_tokens);
     session_observe(session, METRIC_CHOICES, session->choice_count);
+    const uint32_t kind = session->parsed.grammar.kind;
+    if (kind > 0)
+        metrics_add(session->router->metrics,
+                    (enum router_metric)(METRIC_GRAMMAR_REQUESTS + kind - 1), 1);
 }
 
 void session_measure_end(struct session *session)

@@ -277,11 +277,14 @@ static void fail_barred(const struct session *session, struct session_next *next
 
 static void fail_unserved(const struct session *session, struct session_next *next)
 {
-    char text[ERROR_TEXT_BYTES] = "No decode node is connected; try again later.";
+    const bool bound = session->parsed.grammar.kind > 0;
+    const char *keeping = bound ? " that keeps to grammars" : "";
+    char text[ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "No decode node%s is connected; try again later.", keeping);
     if (session->router->model_count > 1)
         snprintf(text, sizeof text,
-                 "No decode node of the model \"%.*s\" is connected; try again later.",
-                 MODEL_LIST_NAME_MAX, session->model->name);
+                 "No decode node of the model \"%.*s\"%s is connected; try again later.",
+                 MODEL_LIST_NAME_MAX, session->model->name, keeping);
     session_next_failure(next, 0, 503, "no_workers", text);
 }
 
@@ -309,7 +312,8 @@ void session_choose(struct session *session, struct session_next *next)
         .stay_prefill = served.prefill,
         .stay_decode = request->kept_decode != 0 ? request->kept_decode : served.decode,
         .barred = request->barred,
-        .barred_count = request->barred_count};
+        .barred_count = request->barred_count,
+        .grammar_kind = session->parsed.grammar.kind};
     struct fleet_choice choice;
     next->placement = fleet_place(router->fleet, &wanted, &choice);
     const enum placement_reason reason = next->placement.reason;

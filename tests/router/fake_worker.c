@@ -61,6 +61,9 @@ static struct fake_job *note_job(struct fake_worker *worker, const struct msg_jo
                               .top_logprobs = job->sampling.top_logprobs,
                               .first_id = job->tokens.items[0]};
     wire_str_copy(job->traceparent, note->traceparent, sizeof note->traceparent);
+    note->grammar_kind = job->grammar_kind;
+    wire_str_copy((struct wire_str){(const char *)job->grammar.data, job->grammar.bytes},
+                  note->grammar, sizeof note->grammar);
     return note;
 }
 
@@ -165,6 +168,7 @@ static void on_open(void *arg)
         .context_tokens = worker->context_tokens,
         .vocab_count = worker->vocab_count,
         .pages_total = worker->pages_total,
+        .grammars = worker->grammars,
         .max_batch = 8,
         .data_address = wire_str("127.0.0.1:1"),
         .version = wire_str("test"),

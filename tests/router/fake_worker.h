@@ -14,6 +14,8 @@ struct fake_job {
     bool logprobs, local, cancelled;
     int32_t first_id; /* of the prompt */
     char traceparent[56];
+    uint32_t grammar_kind;
+    char grammar[64]; /* its source, cut to fit */
 };
 
 struct fake_worker {
@@ -43,7 +45,7 @@ struct fake_worker {
     char model[64];         /* in its file */
     const char *model_name; /* NULL: it was told none */
     uint64_t profile_id;
-    uint32_t context_tokens, vocab_count, pages_total;
+    uint32_t context_tokens, vocab_count, pages_total, grammars;
     uint8_t tokenizer_digest[16], weights_digest[16];
 };
 

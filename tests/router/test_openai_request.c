@@ -190,10 +190,9 @@ static const struct bad bads[] = {
     {OPENAI_CHAT, CHAT("\"bad_words\":[\"  \"]"), "bad_words", "empty string"},
     {OPENAI_COMPLETIONS, TEXT("\"tools\":[{}]"), "tools", "chat/completions only"},
     {OPENAI_CHAT, CHAT("\"response_format\":\"json\""), "response_format", "an object"},
-    {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_object\"}"), "response_format",
-     "\"json_object\""},
     {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"json_schema\"}"), "response_format",
-     "not supported yet"},
+     "json_schema"},
+    {OPENAI_COMPLETIONS, TEXT("\"guided_choice\":[]"), "guided_choice", "not empty"},
 };
 
 Test(openai_request, refuses)
@@ -285,7 +284,7 @@ Test(openai_request, accepts)
              "\"verbosity\":\"low\",\"prompt_cache_key\":\"k\",\"safety_identifier\":\"s\","
              "\"modalities\":[\"text\"],\"parallel_tool_calls\":true,\"reasoning_effort\":\"low\","
              "\"stream_interval\":4,\"request_id\":\"r\",\"session_id\":\"t\","
-             "\"kv_transfer_params\":{},\"guided_json\":{}"),
+             "\"kv_transfer_params\":{},\"guided_json\":null"),
         CHAT("\"best_of\":1,\"echo\":false,\"suffix\":\"\",\"prompt_logprobs\":0"),
         CHAT("\"n\":3,\"best_of\":3"),
         CHAT("\"n\":1,\"presence_penalty\":0,\"frequency_penalty\":0.0,\"logit_bias\":{},"

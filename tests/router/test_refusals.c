@@ -369,3 +369,35 @@ Test(refusals, a_session_keeps_its_workers)
     client_close(&client);
     router_process_stop(&router);
 }
+
+/* Nodes of a version that knows no grammars would write what they like. */
+Test(refusals, what_a_node_does_not_know_is_not_asked_of_it)
+{
+    static const char fields[] = ",\"guided_regex\":\"[a-z]+\"";
+    static const char *const extra[] = {"--slow-start-ms", "0", NULL};
+    struct fake_worker newer;
+    struct client client;
+    struct buffer body = {0};
+    serving_start(extra);
+    serving_connect(false);
+    post(&client, 20, fields, "");
+    expect_refused(&client, "no_workers", "keeps to grammars", &body);
+    cr_expect_eq(decode.job_count, 0, "nobody has heard of it");
+    fake_worker_init(&newer, &router, WORKER_DECODE, "d1");
+    newer.grammars = 1u << 3;
+    fake_worker_connect(&newer);
+    for (uint32_t i = 0; i < 4; i++) {
+        post(&client, 20, fields, "");
+        WAIT_FOR(&router, newer.job_count == i + 1);
+        cr_expect_eq(newer.jobs[i].grammar_kind, 3);
+        cr_expect_str_eq(newer.jobs[i].grammar, "[a-z]+");
+        cr_expect(newer.jobs[i].local, "the prefill node does not know it either");
+        client_close(&client);
+        WAIT_FOR(&router, newer.cancel_count == i + 1);
+    }
+    post(&client, 20, ",\"response_format\":{\"type\":\"json_object\"}", "");
+    expect_refused(&client, "no_workers", "keeps to grammars", &body);
+    cr_expect_eq(decode.job_count + prefill.job_count, 0);
+    buffer_free(&body);
+    router_process_stop(&router);
+}
