@@ -15,6 +15,7 @@
 #include "model/text/jinja/jinja.h"
 #include "ops/baton/commands.h"
 #include "ops/baton/run_generate.h"
+#include "ops/baton/run_grammar.h"
 #include "ops/baton/run_session.h"
 
 enum {
@@ -25,7 +26,7 @@ enum {
 };
 
 struct options {
-    const char *model, *system, *chat_template, *seed, *calibrate;
+    const char *model, *system, *chat_template, *seed, *calibrate, *json_schema, *regex, *grammar;
     bool raw, stats;
     uint32_t max_tokens, min_tokens, threads, context, chunk_tokens, kv_dtype, activations,
         quantize, top_k;
@@ -59,6 +60,12 @@ static const struct config_row option_rows[] = {
      "the same, for each time they are there", -2, 2},
     {"min-tokens", CONFIG_U32, offsetof(struct options, min_tokens), "0", "N",
      "no end of the answer before N tokens", 0, 1e9},
+    {"json-schema", CONFIG_TEXT, offsetof(struct options, json_schema), NULL, "FILE",
+     "the answer is a JSON document that this schema describes", 0, 0},
+    {"regex", CONFIG_TEXT, offsetof(struct options, regex), NULL, "PATTERN",
+     "the answer as a whole matches this regular expression", 0, 0},
+    {"grammar", CONFIG_TEXT, offsetof(struct options, grammar), NULL, "FILE",
+     "the answer follows these rules, as llama.cpp writes them", 0, 0},
     {"seed", CONFIG_TEXT, offsetof(struct options, seed), NULL, "N",
      "of the draws; a random one when not given", 0, 0},
     {"quantize", CONFIG_CHOICE, offsetof(struct options, quantize), "none", "none|int8|int4",
@@ -250,7 +257,8 @@ static void print_stats(const struct session *session, uint32_t prompt_count,
 }
 
 static enum status answer(struct session *session, const struct options *options,
-                          const struct token_list *ids, uint64_t seed, struct error *error)
+                          const struct token_list *ids, uint64_t seed,
+                          struct grammar_program *grammar, struct error *error)
 {
     struct printer printer = {0};
     text_stream_init(&printer.stream, session->text, true);
@@ -268,6 +276,7 @@ static enum status answer(struct session *session, const struct options *options
                      .frequency_penalty = (float)options->frequency_penalty,
                      .min_tokens = options->min_tokens},
         .stop_at_eos = true,
+        .grammar = grammar,
         .on_token = print_token,
         .interrupted = interrupted,
         .arg = &printer,
@@ -294,11 +303,15 @@ static enum status encode_and_answer(struct session *session, const struct optio
                                      struct error *error)
 {
     struct token_list ids = {0};
+    struct run_grammar grammar;
+    TRY(run_grammar_open(session->text, options->json_schema, options->regex, options->grammar,
+                         &grammar, error));
     enum status status = encode_prompt(session, options, prompt, &ids, error);
     if (status == STATUS_OK && ids.count == 0)
         status = error_set(error, STATUS_INVALID, "the prompt is empty");
     if (status == STATUS_OK)
-        status = answer(session, options, &ids, seed, error);
+        status = answer(session, options, &ids, seed, grammar.program, error);
+    run_grammar_close(&grammar);
     token_list_free(&ids);
     return status;
 }

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "worker/answer_masks.h"
 
 static bool is_eos(const struct text *text, int32_t id)
 {
@@ -15,14 +16,59 @@ static bool is_eos(const struct text *text, int32_t id)
     return false;
 }
 
-static enum status pick(struct sampler *sampler, const struct sampling *sampling,
-                        const struct sequence *sequence, uint32_t prompt_count, const float *logits,
+/* What picks tokens: the scratch of one generation. */
+struct picker {
+    struct sampler *sampler;
+    struct sampling sampling;
+    uint32_t prompt_count;
+    struct answer_masks *masks; /* NULL: the answer is free */
+    struct job job;             /* what they look at */
+};
+
+static void picker_open(const struct sequence *sequence, const struct generation *generation,
+                        struct picker *picker)
+{
+    const struct session *session = sequence->session;
+    const struct text_info *info = generation->stop_at_eos ? text_info(session->text) : NULL;
+    const uint32_t eos_count = info == NULL ? 0 : info->eos_count;
+    *picker = (struct picker){
+        .sampler = sampler_create(model_info(session->model)->token_count),
+        .sampling = generation->sampling,
+        .prompt_count = sequence->position,
+        .job = {.prompt_count = sequence->position,
+                .end = sequence->position + generation->max_tokens,
+                .eos_ids = info == NULL ? NULL : info->eos_ids,
+                .eos_count = eos_count,
+                .tokens = sequence->tokens,
+                .grammar = generation->grammar},
+    };
+    /* A session without a text has no end. */
+    picker->sampling.ends[0] = (struct sampling_ids){.ids = picker->job.eos_ids, eos_count};
+    if (generation->grammar != NULL)
+        picker->masks = answer_masks_create(1, session->text);
+}
+
+static void picker_close(struct picker *picker)
+{
+    answer_masks_destroy(picker->masks);
+    sampler_destroy(picker->sampler);
+}
+
+static enum status pick(struct picker *picker, const struct sequence *sequence, const float *logits,
                         int32_t *id_out, struct error *error)
 {
-    const struct sampler_at at = {
-        .position = sequence->position, .prompt_count = prompt_count, .tokens = sequence->tokens};
+    struct answer_mask mask = {0};
+    if (picker->masks != NULL)
+        mask = answer_masks_fill(picker->masks, 0, 0, &picker->job, sequence->position);
+    const struct sampler_at at = {.position = sequence->position,
+                                  .prompt_count = picker->prompt_count,
+                                  .tokens = sequence->tokens,
+                                  .mask = mask.bits,
+                                  .must_end = mask.must_end};
     struct sampled sampled;
-    const enum status status = sampler_pick(sampler, sampling, logits, &at, &sampled);
+    enum status status = mask.status;
+    if (status == STATUS_OK)
+        status = sampler_pick(picker->sampler, &picker->sampling, logits, &at, &sampled);
     if (status != STATUS_OK)
         return error_set(error, status, "no token can be picked at position %" PRIu32 ": %s",
                          at.position, status_sentence(status));
@@ -31,21 +77,14 @@ static enum status pick(struct sampler *sampler, const struct sampling *sampling
 }
 
 /* Picks and feeds until something ends it. */
-static enum status decode(struct sequence *sequence, struct sampler *sampler,
+static enum status decode(struct sequence *sequence, struct picker *picker,
                           const struct generation *generation, const float *logits,
                           struct generated *out, struct error *error)
 {
-    const uint32_t prompt_count = sequence->position;
-    struct sampling sampling = generation->sampling;
-    sampling.ends[0] = (struct sampling_ids){0};
-    if (generation->stop_at_eos) { /* a session without a text has no end */
-        const struct text_info *info = text_info(sequence->session->text);
-        sampling.ends[0] = (struct sampling_ids){.ids = info->eos_ids, .count = info->eos_count};
-    }
     out->end = END_LENGTH;
     while (out->token_count < generation->max_tokens) {
         int32_t id = 0;
-        TRY(pick(sampler, &sampling, sequence, prompt_count, logits, &id, error));
+        TRY(pick(picker, sequence, logits, &id, error));
         if (out->first_token_ns == 0)
             out->first_token_ns = clock_now_ns(clock_monotonic());
         if (generation->stop_at_eos && is_eos(sequence->session->text, id)) {
@@ -69,9 +108,10 @@ enum status sequence_generate(struct sequence *sequence, const float *logits,
                               struct error *error)
 {
     struct generated generated = {0};
-    struct sampler *sampler = sampler_create(model_info(sequence->session->model)->token_count);
-    const enum status status = decode(sequence, sampler, generation, logits, &generated, error);
-    sampler_destroy(sampler);
+    struct picker picker;
+    picker_open(sequence, generation, &picker);
+    const enum status status = decode(sequence, &picker, generation, logits, &generated, error);
+    picker_close(&picker);
     if (status != STATUS_OK)
         return status;
     generated.decode_ns = clock_now_ns(clock_monotonic()) - generated.first_token_ns;

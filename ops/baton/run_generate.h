@@ -9,10 +9,13 @@
 #include "model/sampler.h"
 #include "ops/baton/run_session.h"
 
+struct grammar_program;
+
 struct generation {
     uint32_t max_tokens; /* > 0; what passes the room of the context is cut */
     struct sampling sampling;
-    bool stop_at_eos; /* at the model's own end tokens, which are not handed out */
+    bool stop_at_eos;                /* at the model's own end tokens, which are not handed out */
+    struct grammar_program *grammar; /* what the answer has to be; NULL: free */
     /* Called with each token; false ends the generation. */
     bool (*on_token)(void *arg, int32_t id);
     bool (*interrupted)(void *arg); /* asked between tokens and chunks; may be NULL */
