@@ -17,10 +17,8 @@ static const struct {
     enum neutral neutral;
     double min, max; /* of numbers: another value is wrong, not merely unsupported */
 } unsupported_fields[] = {
-    {"suffix", NEUTRAL_EMPTY, 0, 0},
-    {"use_beam_search", NEUTRAL_FALSE, 0, 0},
-    {"functions", NEUTRAL_EMPTY, 0, 0},
-    {"function_call", NEUTRAL_NONE, 0, 0},
+    {"suffix", NEUTRAL_EMPTY, 0, 0},           {"use_beam_search", NEUTRAL_FALSE, 0, 0},
+    {"functions", NEUTRAL_EMPTY, 0, 0},        {"function_call", NEUTRAL_NONE, 0, 0},
     {"prompt_logprobs", NEUTRAL_ZERO, 0, 1e6},
 };
 

@@ -70,8 +70,8 @@ struct openai_rules {
     uint32_t page_tokens;        /* of its workers' caches; 0: none is there */
     uint32_t default_max_tokens; /* of chat; 0: as much as there is room */
     struct tool_manner tools;
-    const struct jinja *template; /* of chats, instead of the model's own; or NULL */
-    bool trust_template;          /* requests may bring one */
+    const struct jinja *template;     /* of chats, instead of the model's own; or NULL */
+    bool trust_template;              /* requests may bring one */
     struct openai_grammars *grammars; /* that were compiled before; NULL: none */
 };
 

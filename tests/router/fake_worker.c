@@ -19,6 +19,7 @@ void fake_worker_init(struct fake_worker *worker, struct router_process *router,
                                    .context_tokens = TINY_CONTEXT,
                                    .vocab_count = TINY_VOCAB,
                                    .pages_total = TINY_CONTEXT / 64,
+                                   .grammars = 0x7e, /* every kind */
                                    .tokens_per_s = 100};
     snprintf(worker->node, sizeof worker->node, "%s", node);
     random_os_bytes(worker->boot_id, sizeof worker->boot_id);

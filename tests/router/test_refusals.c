@@ -379,6 +379,7 @@ Test(refusals, what_a_node_does_not_know_is_not_asked_of_it)
     struct client client;
     struct buffer body = {0};
     serving_start(extra);
+    prefill.grammars = decode.grammars = 0;
     serving_connect(false);
     post(&client, 20, fields, "");
     expect_refused(&client, "no_workers", "keeps to grammars", &body);
