@@ -125,6 +125,6 @@ bool json_same(const struct json *a, const struct json *b);
 /* Whether no value fits both; errs on the side of false. */
 bool schema_disjoint(struct schema *schema, const struct conjunction *a,
                      const struct conjunction *b, uint32_t depth);
-uint32_t value_type(const struct json *value); /* TYPE_ of a value */
+uint32_t schema_value_type(const struct json *value); /* TYPE_ of a value */
 
 #endif

@@ -49,7 +49,7 @@ static uint32_t types_of(const struct conjunction *all, struct schema *schema)
     if (!any)
         return schema_types(schema, all, &types) ? types : 0;
     for (size_t i = 1; value != NULL; i++) {
-        types |= value_type(value);
+        types |= schema_value_type(value);
         value = named_value(all, i, &any);
     }
     return types;

@@ -2,7 +2,7 @@
 #include "base/check.h"
 #include "model/text/grammar/grammar_schema_internal.h"
 
-uint32_t value_type(const struct json *value)
+uint32_t schema_value_type(const struct json *value)
 {
     switch (json_kind(value)) {
     case JSON_NULL:
@@ -79,7 +79,7 @@ bool schema_count(struct schema *schema, const struct conjunction *all, const ch
             continue;
         const bool number = json_kind(value) == JSON_INT || json_kind(value) == JSON_REAL;
         const double count = number ? json_number(value) : -1;
-        if (!(count >= 0) || value_type(value) != TYPE_INTEGER)
+        if (!(count >= 0) || schema_value_type(value) != TYPE_INTEGER)
             return schema_fail(schema, STATUS_INVALID, all->members[m].place, keyword,
                                "it is an integer of at least 0");
         const uint32_t bounded = count < UINT32_MAX ? (uint32_t)count : UINT32_MAX;
@@ -183,7 +183,7 @@ static bool insides_check(struct schema *schema, const struct conjunction *all, 
 static bool admitted(struct schema *schema, const struct conjunction *all, uint32_t member,
                      const struct conditions *conditions, uint32_t types, const struct json *value)
 {
-    const uint32_t type = value_type(value);
+    const uint32_t type = schema_value_type(value);
     if ((type & types) == 0 || !named_by_others(all, member, value))
         return false;
     if ((type & TYPE_NUMBER) != 0)
