@@ -56,7 +56,8 @@ static void bound_open(struct oracle *oracle, const struct ask *ask, int32_t *to
     if (ask->grammar_kind == 0)
         return;
     bound->job.end = bound->job.end < context ? bound->job.end : context;
-    memcpy(bound->job.stop_ids, ask->stop_ids, ask->stop_count * sizeof *ask->stop_ids);
+    if (ask->stop_count > 0)
+        memcpy(bound->job.stop_ids, ask->stop_ids, ask->stop_count * sizeof *ask->stop_ids);
     if (oracle->tokens == NULL)
         oracle->tokens = grammar_tokens_create(oracle->text);
     const char *source = ask->grammar == NULL ? "" : ask->grammar;

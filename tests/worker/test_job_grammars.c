@@ -17,7 +17,7 @@ static struct job_grammars *grammars;
 
 /* What came in again, and what was held for it then. */
 static struct {
-    uint64_t requests[64];
+    uint64_t requests[128];
     uint32_t count, wanted, ticks;
     struct grammar_program *program;
     enum status status;
@@ -41,6 +41,7 @@ static void on_again(void *node, struct router_ref from, enum message_id id, con
     cr_assert_eq(id, MESSAGE_ID_PREFILL);
     cr_assert(prefill->job.tokens.count == 3 && prefill->job.tokens.items[2] == 5);
     cr_assert_eq(prefill->ticket, 99);
+    cr_assert_lt(again.count, ARRAY_COUNT(again.requests));
     again.requests[again.count++] = prefill->job.request;
     again.status = hold(prefill, &again.program, &again.error);
     cr_assert_neq(again.status, STATUS_PENDING, "what was compiled is there");
@@ -256,7 +257,8 @@ static void fill_job(const char *choice, const char *answer, uint32_t end)
     struct error error;
     const struct text_info *info = text_info(text);
     cr_assert_eq(text_encode(text, answer, strlen(answer), false, 32, &ids, &error), STATUS_OK);
-    memcpy(tokens + 2, ids.ids, ids.count * sizeof *tokens);
+    if (ids.count > 0)
+        memcpy(tokens + 2, ids.ids, ids.count * sizeof *tokens);
     const uint32_t position = 2 + (uint32_t)ids.count;
     token_list_free(&ids);
     job = (struct job){.prompt_count = 2,
