@@ -64,7 +64,7 @@ static void share_beginning(struct decode_engine *engine, struct decode_request 
     const uint32_t tokens = request->engine.token_count - 1;
     const uint32_t own = request->engine.computed / worker->limits.page_tokens;
     struct prefix_match match;
-    if (worker->options->no_prefix_cache)
+    if (worker->options->no_prefix_cache || decode_request_scores(request))
         return;
     prefix_tree_peek(worker->prefixes, request->job.cache_salt, request->job.tokens, tokens,
                      &match);

@@ -16,8 +16,9 @@ enum {
 
 size_t decode_engine_events(const struct worker *worker, uint32_t batch_max)
 {
-    /* Choices that begin behind a prompt have their first token in the same step. */
-    return (size_t)batch_max + 1 + 2 * (size_t)worker->options->max_requests;
+    /* Choices that begin behind a prompt have their first token in the same step. Rows that score
+     * a prompt, of which each sequence may have one beyond their number. */
+    return 2 * (size_t)batch_max + PASS_SCORE_ROWS + 1 + 2 * (size_t)worker->options->max_requests;
 }
 
 void decode_engine_create(struct decode_engine *engine, struct worker *worker,
@@ -95,26 +96,41 @@ static void take_command(struct decode_engine *engine, const struct decode_comma
 
 /* ---- one step ---- */
 
+/* Of a prompt that is scored every row has logits; it is no more of them than have room. */
+static uint32_t limit_rows(struct decode_request *request, uint32_t *left)
+{
+    const uint32_t position = request->engine.computed;
+    if (!decode_request_scores(request) || !pass_scores(&request->job, position))
+        return position + request->engine.rows == request->engine.token_count ? 1 : 0;
+    if (request->engine.rows > *left)
+        request->engine.rows = *left > 0 ? *left : 1;
+    *left -= request->engine.rows < *left ? request->engine.rows : *left;
+    return request->engine.rows;
+}
+
 /* Fills the sequences of the pass; returns how many, the rows of all, and whether those with a row
  * of logits need its largest only. */
 static uint32_t prepare(struct decode_engine *engine, uint32_t *rows_out, bool *best_only_out)
 {
-    uint32_t count = 0, rows = 0;
+    uint32_t count = 0, rows = 0, score_rows = PASS_SCORE_ROWS;
     bool best_only = true;
     for (uint32_t i = 0; i < engine->running_count; i++) {
-        const struct decode_request *request = &engine->requests[engine->running[i]];
+        struct decode_request *request = &engine->requests[engine->running[i]];
         const uint32_t computed = request->engine.computed;
+        request->engine.logit_rows = 0;
         if (request->engine.rows == 0)
             continue;
+        request->engine.logit_rows = limit_rows(request, &score_rows);
         engine->sequences[count++] = (struct forward_sequence){
             .tokens = request->job.tokens + computed,
             .count = request->engine.rows,
             .position = computed,
             .slots = request->slots,
-            .logit_rows = computed + request->engine.rows == request->engine.token_count ? 1 : 0,
+            .logit_rows = request->engine.logit_rows,
         };
-        best_only &= engine->sequences[count - 1].logit_rows == 0 ||
-                     job_needs_best_only(&request->job, request->engine.token_count);
+        best_only &= request->engine.logit_rows == 0 ||
+                     (job_needs_best_only(&request->job, request->engine.token_count) &&
+                      !decode_request_scores(request));
         rows += request->engine.rows;
     }
     *rows_out = rows;
@@ -136,20 +152,20 @@ struct picking {
     const struct pass_rows *rows;
 };
 
-/* From logit row `row`. Reads the sequence and writes nothing but *pick. */
-static void sample(const struct decode_engine *engine, const struct pass_rows *rows, uint32_t row,
+/* Reads the sequence and writes nothing but *pick. */
+static void sample(const struct decode_engine *engine, const struct pass_rows *rows,
                    struct sampler *sampler, struct decode_pick *pick)
 {
     const struct decode_request *request = &engine->requests[pick->place];
-    pick->status = pass_pick(rows, row, &request->job, &pick->mask, sampler, request->job.choice,
-                             request->engine.token_count, &pick->sampled);
+    pick->status = pass_pick(rows, pick->row, &request->job, &pick->mask, sampler,
+                             request->job.choice, request->engine.token_count, &pick->sampled);
 }
 
 static void sample_piece(void *arg, uint32_t member, uint32_t piece)
 {
     const struct picking *picking = arg;
     struct decode_engine *engine = picking->engine;
-    sample(engine, picking->rows, piece, engine->samplers[member], &engine->picks[piece]);
+    sample(engine, picking->rows, engine->samplers[member], &engine->picks[piece]);
 }
 
 /* All tokens of a step, each row by one thread: whole rows are long. What grammars allow is asked
@@ -157,13 +173,15 @@ static void sample_piece(void *arg, uint32_t member, uint32_t piece)
 static void sample_all(struct decode_engine *engine, const struct pass_rows *rows)
 {
     struct picking picking = {.engine = engine, .rows = rows};
-    uint32_t count = 0;
+    uint32_t count = 0, row = 0;
     for (uint32_t i = 0; i < engine->running_count; i++) {
         const struct decode_request *request = &engine->requests[engine->running[i]];
+        row += request->engine.logit_rows;
         if (request->engine.rows == 0 ||
             request->engine.computed + request->engine.rows != request->engine.token_count)
             continue;
         engine->picks[count].place = engine->running[i];
+        engine->picks[count].row = row - 1;
         engine->picks[count].mask = answer_masks_fill(engine->masks, count, engine->running[i],
                                                       &request->job, request->engine.token_count);
         count++;
@@ -210,7 +228,7 @@ static bool take_pick(struct decode_engine *engine, const struct decode_pick *pi
 
 /* The prompt is read: the other choices begin, each with a token of its own from the same row. */
 static void begin_choices(struct decode_engine *engine, struct decode_request *leader,
-                          const struct pass_rows *rows, uint32_t row)
+                          const struct pass_rows *rows, const struct decode_pick *own)
 {
     for (uint32_t i = 0; i < leader->engine.unborn_count; i++) {
         const uint32_t place = leader->engine.unborn[i];
@@ -221,12 +239,40 @@ static void begin_choices(struct decode_engine *engine, struct decode_request *l
                            request);
         leader->engine.unborn_aside -= request->pages_aside;
         /* The same job, and nothing is written yet: the same mask. */
-        struct decode_pick pick = {.place = place, .mask = engine->picks[row].mask};
-        sample(engine, rows, row, engine->samplers[0], &pick);
+        struct decode_pick pick = {.place = place, .row = own->row, .mask = own->mask};
+        sample(engine, rows, engine->samplers[0], &pick);
         if (take_pick(engine, &pick))
             decode_batch_add(engine, place);
     }
     leader->engine.unborn_count = 0;
+}
+
+/* How likely the tokens behind those of this step were, from logit row `row` on, which is that of
+ * token `at`. False: the request has failed. */
+static bool send_scores(struct decode_engine *engine, uint32_t place, const struct pass_rows *rows,
+                        uint32_t row, uint32_t at)
+{
+    struct decode_request *request = &engine->requests[place];
+    for (; decode_request_scores(request) && at < request->engine.computed; at++, row++) {
+        struct decode_event event = {.kind = EVENT_SCORE, .place = place};
+        if (at + 1 <= request->engine.scored)
+            continue; /* it was preempted, and tells it once */
+        if (!pass_scores(&request->job, at))
+            break;
+        const enum status status =
+            pass_score(rows, row, &request->job, engine->samplers[0], at, &event.token.sampled);
+        if (status != STATUS_OK) {
+            struct error error;
+            error_set(&error, status, "the token at position %" PRIu32 " has no score: %s", at + 1,
+                      status_sentence(status));
+            LOG_WARN("%s", error.text);
+            fail(engine, place, status, error.text);
+            return false;
+        }
+        event.token.position = request->engine.scored = at + 1;
+        engine_port_event(engine->port, &event);
+    }
+    return true;
 }
 
 /* After the pass: every sequence moves on, those with logits get a token, those at their end
@@ -234,7 +280,7 @@ static void begin_choices(struct decode_engine *engine, struct decode_request *l
 static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t end_ns,
                     const struct pass_rows *rows)
 {
-    uint32_t kept = 0, row = 0;
+    uint32_t kept = 0, row = 0, picked = 0;
     sample_all(engine, rows);
     for (uint32_t i = 0; i < engine->running_count; i++) {
         const uint32_t place = engine->running[i];
@@ -248,15 +294,21 @@ static void move_on(struct decode_engine *engine, uint64_t start_ns, uint64_t en
             request->engine.first_step_ns = start_ns;
             request->engine.first_step_us = (end_ns - start_ns) / NS_PER_US;
         }
+        const uint32_t first = request->engine.computed, first_row = row;
+        const bool last = first + request->engine.rows == request->engine.token_count;
+        const struct decode_pick *pick = &engine->picks[picked];
         request->engine.computed += request->engine.rows;
+        row += request->engine.logit_rows;
+        picked += last;
+        if (!send_scores(engine, place, rows, first_row, first))
+            continue;
         /* A prompt is read: others may begin like it. Choices that begin here hold the pages as the
          * index has them: who holds a page of it holds all pages before it. */
-        if (request->engine.computed == request->engine.token_count &&
-            (request->engine.rows > 1 || request->engine.unborn_count > 0))
+        if (last && (request->engine.rows > 1 || request->engine.unborn_count > 0))
             decode_batch_keep(engine, place);
-        if (request->engine.computed == request->engine.token_count) {
-            begin_choices(engine, request, rows, row);
-            stays = take_pick(engine, &engine->picks[row++]);
+        if (last) {
+            begin_choices(engine, request, rows, pick);
+            stays = take_pick(engine, pick);
         }
         if (stays)
             engine->running[kept++] = place;

@@ -60,12 +60,24 @@ struct decode_request {
         uint32_t token_count;  /* tokens known, above computed */
         uint32_t page_count;   /* of slots, those it holds */
         uint32_t rows;         /* in this step */
+        uint32_t logit_rows;   /* of these, the last ones */
+        uint32_t scored;       /* last position of the prompt whose score was told; 0: none */
         uint32_t unborn_count; /* of a leader: choices that wait for it to read the prompt */
         uint32_t unborn_aside; /* pages set aside for them; none while it is preempted */
         uint32_t unborn[JOB_CHOICES_MAX]; /* their places */
         uint64_t first_step_ns, first_step_us, last_token_ns;
     } engine;
 };
+
+/* Whether it has yet to tell how likely tokens of its prompt were: who reads a prompt here tells
+ * that as well, of all of it, so nothing of it may be found in the index. Either thread, as the
+ * request.
+ */
+static inline bool decode_request_scores(const struct decode_request *request)
+{
+    return request->local && request->job.scores > 0 &&
+           request->engine.scored + 1 < request->job.prompt_count;
+}
 
 enum decode_command_kind { COMMAND_ADMIT, COMMAND_DROP };
 struct decode_command {
@@ -75,6 +87,7 @@ struct decode_command {
 
 enum decode_event_kind {
     EVENT_TOKEN,   /* one more token; with a finish code the engine's last word */
+    EVENT_SCORE,   /* how likely a token of the prompt was; each once, in their order */
     EVENT_FAILED,  /* the engine's last word about the request */
     EVENT_DROPPED, /* likewise */
     EVENT_STEP,    /* a whole step is done, its tokens came before */
@@ -85,7 +98,7 @@ struct decode_event {
     union {
         struct {
             uint32_t position;
-            enum finish_code finish;
+            enum finish_code finish; /* of a score: NONE */
             struct sampled sampled;
         } token;
         struct {
@@ -102,7 +115,7 @@ struct decode_event {
 
 /* A token that is picked after a forward pass. */
 struct decode_pick {
-    uint32_t place;
+    uint32_t place, row; /* row of logits */
     struct answer_mask mask;
     enum status status;
     struct sampled sampled;
@@ -114,7 +127,7 @@ struct decode_engine {
     struct decode_request *requests;
     struct sampler **samplers; /* [threads of the model] */
     struct answer_masks *masks;
-    struct decode_pick *picks; /* [batch_max] of this step, by logit row */
+    struct decode_pick *picks; /* [batch_max] of this step */
     uint32_t batch_max;
     double target_us;  /* of a step; 0: none */
     uint32_t *waiting; /* [max_requests] places in order of arrival */

@@ -14,7 +14,7 @@ void decode_node_batch(const struct decode_options *options, struct worker_batch
     *out = (struct worker_batch){
         .rows = options->max_batch + options->common.chunk_tokens,
         .sequences = options->max_batch,
-        .logit_rows = options->max_batch,
+        .logit_rows = options->max_batch + PASS_SCORE_ROWS,
         .measured_rows = 1,
         .read_rows = options->common.chunk_tokens,
     };

@@ -124,6 +124,8 @@ static void take(struct decode_node *node, struct decode_request *request, uint3
     memset(&request->control, 0, sizeof request->control);
     memset(&request->engine, 0, sizeof request->engine);
     request->control.written = request->job.emitted_count;
+    if (index > 0)
+        request->job.scores = 0; /* the first choice tells them, once */
     if (message->job.remaining_ms > 0)
         request->control.deadline_ns = now_ns + (uint64_t)message->job.remaining_ms * NS_PER_MS;
 }
@@ -171,6 +173,11 @@ static uint32_t pages_of_others(const struct decode_node *node, const struct dec
     return pages;
 }
 
+static bool looks_up(const struct decode_node *node, const struct decode_request *request)
+{
+    return !node->worker->options->no_prefix_cache && !decode_request_scores(request);
+}
+
 /* Pages for the prompt and one to grow into; the runners keep one each for the same. */
 static enum status check_pages(const struct decode_node *node, const struct decode_request *request,
                                struct error *error)
@@ -178,7 +185,7 @@ static enum status check_pages(const struct decode_node *node, const struct deco
     const uint32_t total = node->worker->limits.pages_total;
     const uint32_t growing = decode_node_running(node);
     struct prefix_match match = {0};
-    if (!node->worker->options->no_prefix_cache)
+    if (looks_up(node, request))
         prefix_tree_peek(node->worker->prefixes, request->job.cache_salt, request->job.tokens,
                          request->job.given_count - 1, &match);
     const uint32_t free = prefix_tree_available(node->worker->prefixes);
@@ -206,7 +213,7 @@ static enum status check_pages(const struct decode_node *node, const struct deco
 /* Holds what the index has of the prompt; the last token is always computed, for its logits. */
 static void hold_cached(struct decode_node *node, struct decode_request *request)
 {
-    if (!node->worker->options->no_prefix_cache)
+    if (looks_up(node, request))
         request->cached_pages =
             prefix_tree_lookup(node->worker->prefixes, request->job.cache_salt, request->job.tokens,
                                request->job.given_count - 1, request->slots);
@@ -238,8 +245,9 @@ static enum status reserve_prompt(struct decode_node *node, struct decode_reques
                                   struct error *error)
 {
     hold_cached(node, leader);
-    leader->local |=
-        leader->job.given_count - decode_request_cached(node, leader) <= message->local_tokens;
+    if (leader->job.scores == 0) /* else none of it may be cached, for its scores */
+        leader->local |=
+            leader->job.given_count - decode_request_cached(node, leader) <= message->local_tokens;
     uint32_t lease_ms = node->options->lease_ms;
     if (message->lease_ms > 0 && message->lease_ms < lease_ms)
         lease_ms = message->lease_ms;
@@ -436,6 +444,17 @@ static void on_token(struct decode_node *node, struct decode_request *request,
     decode_request_release(node, request);
 }
 
+static void on_score(struct decode_node *node, const struct decode_request *request,
+                     const struct decode_event *event)
+{
+    if (request->control.state != DECODE_ACTIVE)
+        return;
+    if (token_batch_full(node->tokens))
+        token_batch_flush(node->tokens, node->worker->routers);
+    token_batch_add_score(node->tokens, decode_request_key(node, request), event->token.position,
+                          &event->token.sampled);
+}
+
 static void count_step(struct msg_decode_load *load, const struct decode_event *event)
 {
     load->steps++;
@@ -468,6 +487,9 @@ void decode_request_event(struct decode_node *node, const struct decode_event *e
     switch (event->kind) {
     case EVENT_TOKEN:
         on_token(node, request, event);
+        return;
+    case EVENT_SCORE:
+        on_score(node, request, event);
         return;
     case EVENT_FAILED:
         if (request->control.state == DECODE_ACTIVE)

@@ -445,6 +445,21 @@ enum status sampler_pick(struct sampler *sampler, const struct sampling *samplin
     return STATUS_OK;
 }
 
+enum status sampler_score(struct sampler *sampler, const float *logits, int32_t id, uint32_t top,
+                          struct sampled *out)
+{
+    const struct sampling sampling = {.top_logprobs = top};
+    struct sampled result = {.id = id, .rank = 1};
+    int32_t best;
+    CHECK(id >= 0 && top <= SAMPLER_TOP_MAX);
+    TRY(find_best(logits, sampler->vocab_count, &best));
+    report_logprobs(sampler, &sampling, logits, best, &result);
+    for (uint32_t i = 0; i < sampler->vocab_count; i++)
+        result.rank += logits[i] > logits[id];
+    *out = result;
+    return STATUS_OK;
+}
+
 bool sampling_needs_best_only(const struct sampling *sampling, uint32_t written)
 {
     return sampling_valid(sampling) && sampling->temperature < greedy_below &&

@@ -60,6 +60,7 @@ struct sampled {
     uint32_t top_count;
     int32_t top_ids[SAMPLER_TOP_MAX];
     float top_logprobs[SAMPLER_TOP_MAX];
+    uint32_t rank; /* of sampler_score alone: 1 and how many ids are likelier */
 };
 
 struct sampler; /* scratch for one vocabulary size; one thread at a time */
@@ -78,6 +79,12 @@ void sampler_destroy(struct sampler *sampler);
  * outside the bounds above. *out is set on STATUS_OK only. */
 enum status sampler_pick(struct sampler *sampler, const struct sampling *sampling,
                          const float *logits, const struct sampler_at *at, struct sampled *out);
+
+/* How likely an id that stands there already was: log-probability, rank and alternatives, as
+ * sampler_pick tells them of what it picks. logits: [vocab_count] and as many more as reach `id`,
+ * padding of the head; top <= SAMPLER_TOP_MAX. CORRUPT as above. */
+enum status sampler_score(struct sampler *sampler, const float *logits, int32_t id, uint32_t top,
+                          struct sampled *out);
 
 /* Whether the largest logit is all that sampler_pick would look at, with `written` tokens of the
  * answer there and no mask: greedy, nothing that moves or takes a logit, no log-probabilities. */

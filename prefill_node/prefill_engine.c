@@ -46,8 +46,10 @@ void prefill_engine_destroy(struct prefill_engine *engine)
 size_t prefill_engine_events(const struct worker *worker, uint32_t sequences)
 {
     /* Start, strips of every layer, progress and the first tokens of each part; the chunk, and one
-     * that waits. What starts without a part in this chunk is one of so many as well. */
-    return (size_t)sequences * (model_info(worker->model)->layers + 2 + JOB_CHOICES_MAX) + 2;
+     * that waits. What starts without a part in this chunk is one of so many as well. Rows that
+     * score a prompt, of which each part may have one beyond their number. */
+    return (size_t)sequences * (model_info(worker->model)->layers + 3 + JOB_CHOICES_MAX) +
+           PASS_SCORE_ROWS + 2;
 }
 
 static void send_event(struct prefill_engine *engine, const struct prefill_event *event)
@@ -99,18 +101,43 @@ static bool part_is_last(const struct prefill_engine *engine, uint32_t part)
     return request->engine.position + engine->parts[part].row_count == request->job.given_count;
 }
 
+/* Parts whose rows all have logits become so short that those of all of them have room. */
+static void shorten_scored(struct prefill_engine *engine)
+{
+    uint32_t left = PASS_SCORE_ROWS;
+    for (uint32_t i = 0; i < engine->part_count; i++) {
+        const struct prefill_request *request = part_request(engine, i);
+        struct chunk_part *part = &engine->parts[i];
+        if (!pass_scores(&request->job, request->engine.position))
+            continue;
+        if (part->row_count > left)
+            part->row_count = left > 0 ? left : 1;
+        left -= part->row_count < left ? part->row_count : left;
+    }
+}
+
+static uint32_t logit_rows(const struct prefill_engine *engine, uint32_t part)
+{
+    const struct prefill_request *request = part_request(engine, part);
+    if (pass_scores(&request->job, request->engine.position))
+        return engine->parts[part].row_count;
+    return part_is_last(engine, part) ? 1 : 0;
+}
+
 /* Whether every part with a row of logits needs its largest only. */
 static bool prepare(struct prefill_engine *engine)
 {
     bool best_only = true;
+    shorten_scored(engine);
     for (uint32_t i = 0; i < engine->part_count; i++) {
         const struct prefill_request *request = part_request(engine, i);
+        best_only &= !pass_scores(&request->job, request->engine.position);
         engine->sequences[i] = (struct forward_sequence){
             .tokens = request->job.tokens + request->engine.position,
             .count = engine->parts[i].row_count,
             .position = request->engine.position,
             .slots = request->slots,
-            .logit_rows = part_is_last(engine, i) ? 1 : 0,
+            .logit_rows = logit_rows(engine, i),
         };
         best_only &= !part_is_last(engine, i) ||
                      job_needs_best_only(&request->job, request->job.given_count);
@@ -177,6 +204,33 @@ static void send_firsts(struct prefill_engine *engine, uint32_t place, const str
     }
 }
 
+/* How likely the tokens behind those of a part were. False: the request has failed. */
+static bool send_scores(struct prefill_engine *engine, uint32_t part, const struct pass_rows *rows,
+                        uint32_t row)
+{
+    const uint32_t place = engine->queue[engine->parts[part].candidate];
+    const struct prefill_request *request = &engine->requests[place];
+    const uint32_t end = request->engine.position + engine->parts[part].row_count;
+    for (uint32_t at = request->engine.position; at < end; at++, row++) {
+        struct prefill_event event = {
+            .kind = EVENT_SCORE, .place = place, .score = {.position = at + 1}};
+        if (!pass_scores(&request->job, at))
+            return true;
+        const enum status status =
+            pass_score(rows, row, &request->job, engine->sampler, at, &event.score.sampled);
+        if (status != STATUS_OK) {
+            struct error error;
+            error_set(&error, status, "the token at position %" PRIu32 " has no score: %s", at + 1,
+                      status_sentence(status));
+            LOG_WARN("%s", error.text);
+            send_failed(engine, place, status, error.text);
+            return false;
+        }
+        send_event(engine, &event);
+    }
+    return true;
+}
+
 /* The pages that this part completed are in the prefix index from now on. */
 static void part_done(struct prefill_engine *engine, uint32_t part)
 {
@@ -203,10 +257,13 @@ static void finish_parts(struct prefill_engine *engine, uint64_t start_ns,
             .work = {.rows = engine->parts[i].row_count, .ns = start_ns},
         };
         send_event(engine, &progress);
-        engine->over[index] = part_is_last(engine, i);
+        row += engine->sequences[i].logit_rows;
+        const bool last = part_is_last(engine, i);
+        const bool sound = send_scores(engine, i, rows, row - engine->sequences[i].logit_rows);
+        engine->over[index] = last || !sound;
         part_done(engine, i);
-        if (engine->over[index])
-            send_firsts(engine, place, rows, row++);
+        if (last && sound)
+            send_firsts(engine, place, rows, row - 1);
     }
 }
 

@@ -68,6 +68,7 @@ enum prefill_event_kind {
     EVENT_STARTED,  /* it has its pages; those of the cached tokens are final in all layers */
     EVENT_STRIPS,   /* pages of one layer are final */
     EVENT_PROGRESS, /* rows of one request are done */
+    EVENT_SCORE,    /* how likely a token of the prompt was; each once, in their order */
     EVENT_CHUNK,    /* a whole chunk is done */
     EVENT_FIRST,   /* the first token of a choice: that of the last one is the engine's last word */
     EVENT_FAILED,  /* likewise */
@@ -90,6 +91,10 @@ struct prefill_event {
             uint32_t index; /* of the job's choices */
             struct sampled sampled;
         } first;
+        struct {
+            uint32_t position;
+            struct sampled sampled;
+        } score;
         struct error failed;
     };
 };

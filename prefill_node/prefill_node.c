@@ -28,7 +28,7 @@ void prefill_node_batch(const struct prefill_options *all, struct worker_batch *
     *out = (struct worker_batch){
         .rows = options->chunk_tokens,
         .sequences = sequences_max(options),
-        .logit_rows = sequences_max(options),
+        .logit_rows = sequences_max(options) + PASS_SCORE_ROWS,
         .measured_rows =
             options->chunk_tokens < MEASURED_ROWS ? options->chunk_tokens : MEASURED_ROWS,
     };
@@ -138,7 +138,7 @@ static void allocate(struct prefill_node *node)
     node->requests = calloc(count, sizeof *node->requests);
     node->token_memory = calloc(count * context, sizeof *node->token_memory);
     node->slot_memory = calloc(count * pages, sizeof *node->slot_memory);
-    node->tokens = token_batch_create(JOB_CHOICES_MAX);
+    node->tokens = token_batch_create(PASS_SCORE_ROWS);
     CHECK(node->requests != NULL && node->token_memory != NULL && node->slot_memory != NULL);
     for (uint32_t i = 0; i < count; i++) {
         node->requests[i].job.tokens = node->token_memory + i * context;

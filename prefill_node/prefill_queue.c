@@ -51,6 +51,12 @@ struct beginning {
     uint32_t owner;      /* place of the request that computes the next page, or PREFIX_NOBODY */
 };
 
+/* Where the prompt itself is scored all of it is computed: pages have no logits. */
+static bool is_cached(const struct prefill_engine *engine, const struct prefill_request *request)
+{
+    return engine->cache && request->job.scores == 0;
+}
+
 /* The last token is always computed, for its logits. Where its page was found, the page is shared
  * and not to be written: a copy is. */
 static struct beginning beginning_of(const struct prefill_engine *engine,
@@ -59,7 +65,7 @@ static struct beginning beginning_of(const struct prefill_engine *engine,
     const uint32_t given = request->job.given_count;
     const uint32_t page_tokens = engine->worker->limits.page_tokens;
     struct prefix_match match = {.owner = PREFIX_NOBODY};
-    if (engine->cache)
+    if (is_cached(engine, request))
         prefix_tree_peek(engine->worker->prefixes, request->job.cache_salt, request->job.tokens,
                          given, &match);
     const uint32_t known = match.page_count * page_tokens;
@@ -81,7 +87,7 @@ static void hold_beginning(struct prefill_engine *engine, struct prefill_request
     const struct worker *worker = engine->worker;
     uint32_t *slots = request->slots;
     uint32_t found = 0;
-    if (engine->cache)
+    if (is_cached(engine, request))
         found = prefix_tree_lookup(worker->prefixes, request->job.cache_salt, request->job.tokens,
                                    request->job.given_count, slots);
     /* Only this thread adds pages and takes them here: what the plan saw is still there. */
@@ -108,7 +114,7 @@ static bool start(struct prefill_engine *engine, uint32_t index)
     if (beginning.owner != PREFIX_NOBODY)
         return false;
     hold_beginning(engine, request, &beginning);
-    if (engine->cache)
+    if (is_cached(engine, request))
         prefix_tree_claim(engine->worker->prefixes, request->job.cache_salt, request->job.tokens,
                           request->job.given_count, request->slots, place);
     request->engine.position = beginning.position;

@@ -294,6 +294,7 @@ static uint32_t tell_firsts(struct prefill_node *node, const struct prefill_requ
     const struct job *job = &request->job;
     struct request_key key = *key_of(node, request);
     uint32_t going = 0;
+    token_batch_flush(node->tokens, node->worker->routers); /* scores, before what follows them */
     for (uint32_t i = 0; i < job->choices; i++, key.choice++) {
         const struct sampled *first = &request->firsts[i];
         const enum finish_code finish =
@@ -345,6 +346,17 @@ static void on_last_word(struct prefill_node *node, struct prefill_request *requ
         give_up(node, request, event->failed.status, event->failed.text);
 }
 
+static void on_score(struct prefill_node *node, const struct prefill_request *request,
+                     const struct prefill_event *event)
+{
+    if (request->control.state != PREFILL_QUEUED)
+        return;
+    if (token_batch_full(node->tokens))
+        token_batch_flush(node->tokens, node->worker->routers);
+    token_batch_add_score(node->tokens, key_of(node, request), event->score.position,
+                          &event->score.sampled);
+}
+
 static bool handoffs_hold_pages(const struct prefill_node *node)
 {
     for (uint32_t i = 0; i < node->table.capacity; i++) {
@@ -386,6 +398,7 @@ void prefill_request_event(struct prefill_node *node, const struct prefill_event
     if (event->kind == EVENT_CHUNK) {
         node->tokens_done += event->work.rows;
         rate_add(&node->rate, event->work.rows, event->work.ns);
+        token_batch_flush(node->tokens, node->worker->routers);
         return;
     }
     struct prefill_request *request = &node->requests[event->place];
@@ -406,6 +419,9 @@ void prefill_request_event(struct prefill_node *node, const struct prefill_event
         request->control.computed += event->work.rows;
         if (request->control.first_chunk_ns == 0)
             request->control.first_chunk_ns = event->work.ns;
+        return;
+    case EVENT_SCORE:
+        on_score(node, request, event);
         return;
     case EVENT_FIRST:
         request->firsts[event->first.index] = event->first.sampled;

@@ -1,5 +1,7 @@
 #include "worker/pass.h"
 
+#include "base/check.h"
+
 enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct job *job,
                       const struct answer_mask *mask, struct sampler *sampler, uint32_t choice,
                       uint32_t position, struct sampled *out)
@@ -19,6 +21,19 @@ enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct j
     const enum status status =
         sampler_pick(sampler, &job->sampling, rows->logits + row * rows->vocab_count, &at, out);
     return status == STATUS_NOT_FOUND ? STATUS_UNSUPPORTED : status;
+}
+
+bool pass_scores(const struct job *job, uint32_t position)
+{
+    return job->scores > 0 && position + 1 < job->prompt_count;
+}
+
+enum status pass_score(const struct pass_rows *rows, uint32_t row, const struct job *job,
+                       struct sampler *sampler, uint32_t position, struct sampled *out)
+{
+    CHECK(rows->logits != NULL && pass_scores(job, position));
+    return sampler_score(sampler, rows->logits + row * rows->vocab_count, job->tokens[position + 1],
+                         job->scores - 1, out);
 }
 
 const char *pass_sentence(enum status status, const struct answer_mask *mask)

@@ -25,6 +25,15 @@ struct pass_rows {
 enum status pass_pick(const struct pass_rows *rows, uint32_t row, const struct job *job,
                       const struct answer_mask *mask, struct sampler *sampler, uint32_t choice,
                       uint32_t position, struct sampled *out);
+/* Rows of one pass that score prompts, beside the one that every sequence may have: of a prompt
+ * that wants scores no more are computed in a pass, for all of them have logits. */
+enum { PASS_SCORE_ROWS = 64 };
+/* Whether a job's row at `position` is to tell how likely the token behind it was. */
+bool pass_scores(const struct job *job, uint32_t position);
+/* That, of logit row `row` at `position`. As sampler_score. */
+enum status pass_score(const struct pass_rows *rows, uint32_t row, const struct job *job,
+                       struct sampler *sampler, uint32_t position, struct sampled *out);
+
 /* Why there is none. */
 const char *pass_sentence(enum status status, const struct answer_mask *mask);
 

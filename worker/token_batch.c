@@ -16,6 +16,19 @@ struct token_batch {
     uint32_t count, capacity;
 };
 
+static void fill_logprobs(const struct sampled *sampled, struct step_storage *storage,
+                          struct msg_step *out)
+{
+    storage->logprob = sampled->logprob;
+    out->logprobs = (struct wire_f32s){.items = &storage->logprob, .count = 1};
+    const uint32_t top = sampled->top_count;
+    memcpy(storage->top_ids, sampled->top_ids, top * sizeof *storage->top_ids);
+    memcpy(storage->top_logprobs, sampled->top_logprobs, top * sizeof *storage->top_logprobs);
+    out->top_count = top;
+    out->top_ids = (struct wire_i32s){.items = storage->top_ids, .count = top};
+    out->top_logprobs = (struct wire_f32s){.items = storage->top_logprobs, .count = top};
+}
+
 void step_fill(const struct request_key *key, const struct job *job, uint32_t position,
                const struct sampled *sampled, enum finish_code finish, struct step_storage *storage,
                struct msg_step *out)
@@ -36,14 +49,7 @@ void step_fill(const struct request_key *key, const struct job *job, uint32_t po
     out->tokens = (struct wire_i32s){.items = &storage->token, .count = 1};
     if (job->sampling.logprobs == 0)
         return;
-    storage->logprob = sampled->logprob;
-    out->logprobs = (struct wire_f32s){.items = &storage->logprob, .count = 1};
-    const uint32_t top = sampled->top_count;
-    memcpy(storage->top_ids, sampled->top_ids, top * sizeof *storage->top_ids);
-    memcpy(storage->top_logprobs, sampled->top_logprobs, top * sizeof *storage->top_logprobs);
-    out->top_count = top;
-    out->top_ids = (struct wire_i32s){.items = storage->top_ids, .count = top};
-    out->top_logprobs = (struct wire_f32s){.items = storage->top_logprobs, .count = top};
+    fill_logprobs(sampled, storage, out);
 }
 
 struct token_batch *token_batch_create(uint32_t capacity)
@@ -88,6 +94,24 @@ void token_batch_add(struct token_batch *batch, const struct request_key *key,
     batch->routers[i] = key->router;
     batch->sent[i] = false;
     step_fill(key, job, position, sampled, finish, &batch->storage[i], &batch->steps[i]);
+}
+
+void token_batch_add_score(struct token_batch *batch, const struct request_key *key,
+                           uint32_t position, const struct sampled *score)
+{
+    CHECK(batch->count < batch->capacity);
+    const uint32_t i = batch->count++;
+    struct step_storage *storage = &batch->storage[i];
+    batch->routers[i] = key->router;
+    batch->sent[i] = false;
+    storage->token = score->id;
+    batch->steps[i] = (struct msg_step){.request = key->request,
+                                        .attempt = key->attempt,
+                                        .choice = key->choice,
+                                        .first_position = position,
+                                        .tokens = {.items = &storage->token, .count = 1},
+                                        .rank = score->rank};
+    fill_logprobs(score, storage, &batch->steps[i]);
 }
 
 static void send_one_router(struct token_batch *batch, uint32_t first,

@@ -30,6 +30,9 @@ void token_batch_destroy(struct token_batch *batch);
 void token_batch_add(struct token_batch *batch, const struct request_key *key,
                      const struct job *job, uint32_t position, const struct sampled *sampled,
                      enum finish_code finish);
+/* The same with how likely the prompt's token at `position` was. */
+void token_batch_add_score(struct token_batch *batch, const struct request_key *key,
+                           uint32_t position, const struct sampled *score);
 bool token_batch_full(const struct token_batch *batch);
 /* One message a router; what is for a router that is gone is dropped with it. */
 void token_batch_flush(struct token_batch *batch, struct router_client *routers);

@@ -80,6 +80,8 @@ static struct {
     int32_t tokens[REQUESTS][LONGEST];
     uint32_t counts[REQUESTS]; /* the id that ended it included */
     uint32_t finished, failed, running_most, preempted;
+    float scores[LONG_CONTEXT]; /* of the one prompt that is scored */
+    uint32_t score_count;
 } seen;
 
 static void on_events(void *arg)
@@ -90,6 +92,9 @@ static void on_events(void *arg)
             seen.preempted += event.step.preempted;
             if (event.step.running > seen.running_most)
                 seen.running_most = event.step.running;
+        } else if (event.kind == EVENT_SCORE) {
+            cr_assert_eq(event.token.position, ++seen.score_count, "each once, in their order");
+            seen.scores[event.token.position] = event.token.sampled.logprob;
         } else if (event.kind == EVENT_TOKEN) {
             seen.tokens[event.place][seen.counts[event.place]++] = event.token.sampled.id;
             seen.finished += event.token.finish != FINISH_NONE;
@@ -118,7 +123,7 @@ static void open_engine(uint32_t batch_max, uint32_t pages, uint32_t context, ui
     };
     const struct worker_batch batch = {.rows = batch_max + options.chunk_tokens,
                                        .sequences = batch_max,
-                                       .logit_rows = batch_max,
+                                       .logit_rows = batch_max + PASS_SCORE_ROWS,
                                        .measured_rows = 1};
     cr_assert_eq(worker_open(&worker, WORKER_DECODE, &options, "127.0.0.1:0", &batch, &error),
                  STATUS_OK, "%s", error.text);
@@ -329,6 +334,40 @@ Test(decode_engine, choices_survive_the_preemption_of_their_prompt)
     }
     oracle_close(&oracle);
     close_engine();
+}
+
+/* A prompt that is scored while it is read, alone or beside a sequence that grows into its pages.
+ */
+static void score_prompt(uint32_t pages, uint32_t beside)
+{
+    enum { OLD, SCORED, PROMPT = 640 };
+    static int32_t prompt[PROMPT];
+    open_engine(8, pages, LONG_CONTEXT, PAGE);
+    oracle_prompt(3, worker.limits.vocab_count, PROMPT, prompt);
+    if (beside > 0)
+        fill(OLD, prompt + 100, 16, beside);
+    fill(SCORED, prompt, PROMPT, 5);
+    requests[SCORED].local = true;
+    requests[SCORED].job.scores = 1;
+    for (uint32_t place = beside > 0 ? OLD : SCORED; place <= SCORED; place++) {
+        const struct decode_command command = {.kind = COMMAND_ADMIT, .place = place};
+        engine_port_command(engine.port, &command);
+    }
+    run_until_finished(beside > 0 ? 2 : 1);
+    cr_assert_eq(seen.score_count, PROMPT - 1);
+    cr_assert_eq(atomic_load(&allocations), 0);
+    close_engine();
+}
+
+Test(decode_engine, scores_survive_the_preemption_of_their_prompt)
+{
+    static float alone[LONG_CONTEXT];
+    score_prompt(60, 0);
+    cr_assert_eq(seen.preempted, 0);
+    memcpy(alone, seen.scores, sizeof alone);
+    score_prompt(44, 120);
+    cr_assert_gt(seen.preempted, 0);
+    cr_assert_arr_eq(seen.scores, alone, sizeof alone);
 }
 
 /* A prompt whose last chunk is one row, while another with the same first page is read behind it

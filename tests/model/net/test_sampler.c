@@ -333,6 +333,37 @@ Test(sampler, logprobs_are_of_the_true_distribution)
     sampler_destroy(sampler);
 }
 
+/* A token that stands there has the log-probability that it would have been picked with. */
+Test(sampler, scores_are_what_a_pick_tells)
+{
+    float logits[V];
+    struct sampler *sampler = sampler_create(V);
+    for (uint32_t round = 0; round < 50; round++) {
+        struct sampling sampling = plain;
+        struct sampled picked, score;
+        sampling.logprobs = 1;
+        sampling.top_logprobs = 5;
+        random_logits(round, logits, V);
+        logits[round % V] = logits[(round + 7) % V]; /* ids that are equally likely */
+        cr_assert_eq(pick(sampler, &sampling, logits, 0, round, &picked), STATUS_OK);
+        cr_assert_eq(sampler_score(sampler, logits, picked.id, 5, &score), STATUS_OK);
+        cr_assert_eq(score.id, picked.id);
+        cr_assert_eq(score.logprob, picked.logprob);
+        cr_assert_eq(score.top_count, 5);
+        cr_assert_arr_eq(score.top_ids, picked.top_ids, 5 * sizeof *score.top_ids);
+        cr_assert_arr_eq(score.top_logprobs, picked.top_logprobs, 5 * sizeof *score.top_logprobs);
+        uint32_t rank = 1;
+        for (uint32_t i = 0; i < V; i++)
+            rank += logits[i] > logits[picked.id];
+        cr_assert_eq(score.rank, rank);
+    }
+    logits[3] = NAN;
+    struct sampled untouched = {.id = -5};
+    cr_assert_eq(sampler_score(sampler, logits, 1, 0, &untouched), STATUS_CORRUPT);
+    cr_assert_eq(untouched.id, -5);
+    sampler_destroy(sampler);
+}
+
 Test(sampler, parameters_outside_their_bounds_are_invalid)
 {
     static const struct sampling wrong[] = {
