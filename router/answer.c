@@ -85,6 +85,33 @@ static bool is_skipped(const struct answer *answer, int32_t id)
     return style == TOOL_STYLE_NONE || !tool_syntax_is_mark(tool_syntax(style), text, bytes);
 }
 
+void answer_echo(struct answer *answer, const struct answer_score *scores)
+{
+    const struct token_list *prompt = &answer->request->prompt;
+    struct text_stream stream;
+    size_t at = 0;
+    text_stream_init_whole(&stream, answer->text, answer->request->skip_special);
+    for (size_t i = 0; i < prompt->count; i++) {
+        const struct answer_score *score = &scores[i];
+        const uint32_t wanted = answer->request->top_logprobs;
+        struct answer_token *token = add_token(answer);
+        *token = (struct answer_token){.id = prompt->ids[i],
+                                       .logprob = score->logprob,
+                                       .start = at,
+                                       .closed = true,
+                                       .echoed = true,
+                                       .unscored = i == 0};
+        token->top_count = score->top_count < wanted ? score->top_count : wanted;
+        memcpy(token->top_ids, score->top_ids, sizeof token->top_ids);
+        memcpy(token->top_logprobs, score->top_logprobs, sizeof token->top_logprobs);
+        buffer_clear(&answer->fresh);
+        text_stream_push(&stream, token->id, &answer->fresh);
+        at += answer->fresh.size;
+        token->end = at;
+    }
+    find_ready(answer);
+}
+
 bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_count,
                  const int32_t *top_ids, const float *top_logprobs)
 {

@@ -12,6 +12,15 @@
 
 #include "router/openai_request.h"
 
+/* How likely a token of the prompt was, which stands there in any case. */
+struct answer_score {
+    float logprob;
+    uint32_t rank; /* 1: none was likelier */
+    uint32_t top_count;
+    int32_t top_ids[OPENAI_TOP_LOGPROBS_MAX];
+    float top_logprobs[OPENAI_TOP_LOGPROBS_MAX];
+};
+
 struct answer_token {
     int32_t id;
     float logprob;
@@ -20,6 +29,8 @@ struct answer_token {
     float top_logprobs[OPENAI_TOP_LOGPROBS_MAX];
     size_t start, end; /* bytes of the answer; end is known once `closed` */
     bool closed;       /* none of its bytes waits for the rest of a character */
+    bool echoed;       /* of the prompt */
+    bool unscored;     /* the first of it: nothing was before it */
 };
 
 struct answer {
@@ -42,6 +53,8 @@ struct answer {
 void answer_init(struct answer *answer, const struct text *text,
                  const struct openai_request *request);
 void answer_free(struct answer *answer);
+/* Before any token: those of the prompt, whose text is there, with their scores. [prompt tokens] */
+void answer_echo(struct answer *answer, const struct answer_score *scores);
 /* logprob and tops are ignored unless the request asked. True when a stop string was met: the
  * answer is complete then and out holds its end. */
 bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_count,

@@ -10,16 +10,16 @@
 #include "router/openai_prompt.h"
 
 /* Fields that change the answer and are not served yet: refused unless they say "nothing". */
-enum neutral { NEUTRAL_ZERO, NEUTRAL_FALSE, NEUTRAL_EMPTY, NEUTRAL_NONE };
+enum neutral { NEUTRAL_FALSE, NEUTRAL_EMPTY, NEUTRAL_NONE };
 
 static const struct {
     const char *name;
     enum neutral neutral;
-    double min, max; /* of numbers: another value is wrong, not merely unsupported */
 } unsupported_fields[] = {
-    {"suffix", NEUTRAL_EMPTY, 0, 0},           {"use_beam_search", NEUTRAL_FALSE, 0, 0},
-    {"functions", NEUTRAL_EMPTY, 0, 0},        {"function_call", NEUTRAL_NONE, 0, 0},
-    {"prompt_logprobs", NEUTRAL_ZERO, 0, 1e6},
+    {"suffix", NEUTRAL_EMPTY},
+    {"use_beam_search", NEUTRAL_FALSE},
+    {"functions", NEUTRAL_EMPTY},
+    {"function_call", NEUTRAL_NONE},
 };
 
 static bool is_empty(const struct json *value)
@@ -49,8 +49,6 @@ static bool is_text(const struct json *value, const char *text)
 static bool is_neutral(const struct json *value, enum neutral neutral)
 {
     switch (neutral) {
-    case NEUTRAL_ZERO:
-        return json_number(value) == 0;
     case NEUTRAL_FALSE:
         return json_kind(value) == JSON_BOOL && !json_bool(value);
     case NEUTRAL_EMPTY:
@@ -69,10 +67,6 @@ static enum status check_unsupported(const struct json *body, struct openai_erro
         if (!value)
             continue;
         const enum neutral neutral = unsupported_fields[i].neutral;
-        double number = 0;
-        if (neutral == NEUTRAL_ZERO)
-            TRY(field_number(body, name, unsupported_fields[i].min, false,
-                             unsupported_fields[i].max, &number, error));
         if (is_neutral(value, neutral))
             continue;
         char text[FIELD_VALUE_BYTES];
@@ -184,6 +178,15 @@ static enum status read_stream(const struct json *body, struct openai_request *o
     return field_bool(options, "continuous_usage_stats", &out->continuous_usage, error);
 }
 
+/* The answer's length where it is said; 0 where a completion's echo is all there is to tell. */
+static enum status read_max_tokens(const struct json *body, const struct openai_request *request,
+                                   int64_t *out, struct openai_error *error)
+{
+    const bool echoes = request->echo && request->endpoint == OPENAI_COMPLETIONS;
+    TRY(field_int(body, "max_tokens", echoes ? 0 : 1, INT64_MAX, out, error));
+    return field_int(body, "max_completion_tokens", 1, INT64_MAX, out, error);
+}
+
 /* The answer's length; what is over the room behind the prompt is clamped and ends with "length".
  */
 static enum status read_lengths(const struct json *body, const struct openai_rules *rules,
@@ -205,8 +208,10 @@ static enum status read_lengths(const struct json *body, const struct openai_rul
     int64_t max_tokens = out->endpoint == OPENAI_COMPLETIONS ? OPENAI_COMPLETIONS_MAX_TOKENS
                          : rules->default_max_tokens != 0    ? rules->default_max_tokens
                                                              : room;
-    TRY(field_int(body, "max_tokens", 1, INT64_MAX, &max_tokens, error));
-    TRY(field_int(body, "max_completion_tokens", 1, INT64_MAX, &max_tokens, error));
+    TRY(read_max_tokens(body, out, &max_tokens, error));
+    out->prompt_only = max_tokens == 0;
+    if (out->prompt_only)
+        max_tokens = 1;
     out->max_tokens = max_tokens > room ? room : (uint32_t)max_tokens;
     int64_t min_tokens = 0;
     TRY(field_int(body, "min_tokens", 0, INT64_MAX, &min_tokens, error));
@@ -271,6 +276,25 @@ static enum status read_cache_salt(const struct json *body, struct openai_reques
     return STATUS_OK;
 }
 
+/* What is to be told of how likely the prompt's tokens were. */
+static enum status read_scores(const struct json *body, struct openai_request *out,
+                               struct openai_error *error)
+{
+    int64_t alternatives = 0;
+    TRY(field_int(body, "prompt_logprobs", 0, OPENAI_TOP_LOGPROBS_MAX, &alternatives, error));
+    out->prompt_scores = field_get(body, "prompt_logprobs") != NULL;
+    if (out->prompt_scores && out->stream)
+        return openai_error_set(error, 400, "prompt_logprobs", NULL,
+                                "`prompt_logprobs` are not streamed; `stream` must be false.");
+    out->prompt_logprobs = (uint32_t)alternatives;
+    out->echo_scores = out->echo && out->logprobs && out->endpoint == OPENAI_COMPLETIONS;
+    if (out->prompt_scores)
+        out->scores = out->prompt_logprobs + 1;
+    if (out->echo_scores && out->top_logprobs + 1 > out->scores)
+        out->scores = out->top_logprobs + 1;
+    return STATUS_OK;
+}
+
 static enum status read_extras(const struct json *body, struct openai_request *out,
                                struct openai_error *error)
 {
@@ -280,10 +304,7 @@ static enum status read_extras(const struct json *body, struct openai_request *o
     TRY(field_bool(body, "return_token_ids", &out->return_token_ids, error));
     TRY(field_bool(body, "return_tokens_as_token_ids", &out->token_ids_as_text, error));
     TRY(field_bool(body, "echo", &out->echo, error));
-    if (out->echo && out->logprobs && out->endpoint == OPENAI_COMPLETIONS)
-        return openai_error_set(error, 400, "echo", "unsupported_value",
-                                "`echo` together with `logprobs` is not supported yet: the "
-                                "prompt's log-probabilities are not computed.");
+    TRY(read_scores(body, out, error));
     return read_cache_salt(body, out, error);
 }
 
@@ -295,8 +316,9 @@ static enum status truncate_prompt(const struct json *body, const struct openai_
         return STATUS_OK;
     int64_t keep = -1, answer = 1;
     TRY(field_int(body, "truncate_prompt_tokens", -1, INT64_MAX, &keep, error));
-    TRY(field_int(body, "max_tokens", 1, INT64_MAX, &answer, error));
-    TRY(field_int(body, "max_completion_tokens", 1, INT64_MAX, &answer, error));
+    TRY(read_max_tokens(body, out, &answer, error));
+    if (answer == 0)
+        answer = 1;
     if (keep == 0)
         return openai_error_set(error, 400, "truncate_prompt_tokens", NULL,
                                 "`truncate_prompt_tokens` is 0, which leaves nothing of the "

@@ -49,7 +49,13 @@ struct openai_request {
     bool logprobs;
     uint32_t top_logprobs;
     bool stream, include_usage, continuous_usage, timings;
-    bool echo; /* the answer begins with echo_text */
+    /* Of the prompt's own tokens: 0, or 1 and alternatives of each; for echo_scores, which are told
+     * as if the prompt were part of the answer, or for prompt_scores, which stand beside it with
+     * prompt_logprobs alternatives. */
+    uint32_t scores, prompt_logprobs;
+    bool echo_scores, prompt_scores;
+    bool prompt_only; /* max_tokens is 0, though workers are asked for a token, which is not told */
+    bool echo;        /* the answer begins with echo_text */
     struct buffer echo_text;
     bool return_token_ids;
     bool token_ids_as_text; /* log-probabilities name tokens as token_id:7 */

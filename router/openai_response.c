@@ -146,13 +146,21 @@ static void put_completion_logprobs(struct json_writer *writer, const struct ope
     json_close_array(writer);
     json_key(writer, "token_logprobs");
     json_open_array(writer);
-    for (size_t i = 0; i < answer->ready_count; i++)
-        put_logprob(writer, answer->tokens[i].logprob);
+    for (size_t i = 0; i < answer->ready_count; i++) {
+        if (answer->tokens[i].unscored)
+            json_put_null(writer);
+        else
+            put_logprob(writer, answer->tokens[i].logprob);
+    }
     json_close_array(writer);
     json_key(writer, "top_logprobs");
     json_open_array(writer);
-    for (size_t i = 0; i < answer->ready_count; i++)
-        put_top_map(writer, head, &answer->tokens[i], &scratch);
+    for (size_t i = 0; i < answer->ready_count; i++) {
+        if (answer->tokens[i].unscored)
+            json_put_null(writer);
+        else
+            put_top_map(writer, head, &answer->tokens[i], &scratch);
+    }
     json_close_array(writer);
     json_key(writer, "text_offset");
     json_open_array(writer);
@@ -187,8 +195,10 @@ static void put_choice_ids(struct json_writer *writer, const struct openai_head 
                 answer ? &answer->request->prompt : &head->request->prompt);
     json_key(writer, "token_ids");
     json_open_array(writer);
-    for (size_t i = 0; answer && i < answer->ready_count; i++)
-        json_put_int(writer, answer->tokens[i].id);
+    for (size_t i = 0; answer && i < answer->ready_count; i++) {
+        if (!answer->tokens[i].echoed)
+            json_put_int(writer, answer->tokens[i].id);
+    }
     json_close_array(writer);
 }
 
@@ -196,6 +206,47 @@ static void put_chat_prompt(struct json_writer *writer, const struct openai_head
 {
     if (first && head->request->return_token_ids && head->endpoint == OPENAI_CHAT)
         put_ids(writer, "prompt_token_ids", &head->request->prompt);
+}
+
+static void put_score(struct json_writer *writer, const struct openai_head *head, int32_t id,
+                      float logprob, uint32_t rank, struct buffer *scratch)
+{
+    char key[16];
+    snprintf(key, sizeof key, "%" PRId32, id);
+    json_key(writer, key);
+    json_open_object(writer);
+    json_key(writer, "logprob");
+    put_logprob(writer, logprob);
+    json_key(writer, "rank");
+    json_put_u64(writer, rank);
+    json_key(writer, "decoded_token");
+    openai_token_text(head->text, id, scratch);
+    json_put_string(writer, scratch->data, scratch->size);
+    json_close_object(writer);
+}
+
+/* How likely each token of a prompt was, in vLLM's shape: by ids, its own first. */
+static void put_prompt_logprobs(struct json_writer *writer, const struct openai_head *head,
+                                const struct openai_request *request,
+                                const struct answer_score *scores)
+{
+    struct buffer scratch = {0};
+    json_key(writer, "prompt_logprobs");
+    json_open_array(writer);
+    json_put_null(writer);
+    for (size_t i = 1; i < request->prompt.count; i++) {
+        const struct answer_score *score = &scores[i];
+        const int32_t own = request->prompt.ids[i];
+        json_open_object(writer);
+        put_score(writer, head, own, score->logprob, score->rank, &scratch);
+        for (uint32_t k = 0; k < score->top_count && k < request->prompt_logprobs; k++) {
+            if (score->top_ids[k] != own)
+                put_score(writer, head, score->top_ids[k], score->top_logprobs[k], k + 1, &scratch);
+        }
+        json_close_object(writer);
+    }
+    json_close_array(writer);
+    buffer_free(&scratch);
 }
 
 static void put_end(struct json_writer *writer, const struct openai_end *end)
@@ -360,6 +411,8 @@ static void put_whole_choice(struct json_writer *writer, const struct openai_hea
         json_put_string(writer, answer->out.data, answer->out.size);
     }
     put_logprobs(writer, head, answer);
+    if (choice->scores && head->endpoint == OPENAI_COMPLETIONS)
+        put_prompt_logprobs(writer, head, answer->request, choice->scores);
     put_choice_ids(writer, head, answer, true);
     put_end(writer, &choice->end);
     json_close_object(writer);
@@ -378,6 +431,8 @@ void openai_body_write(const struct openai_head *head, const struct openai_choic
     for (uint32_t i = 0; i < count; i++)
         put_whole_choice(&writer, head, &choices[i], i);
     json_close_array(&writer);
+    if (choices[0].scores && head->endpoint == OPENAI_CHAT)
+        put_prompt_logprobs(&writer, head, choices[0].answer->request, choices[0].scores);
     put_chat_prompt(&writer, head, true);
     put_usage(&writer, usage);
     if (timings)

@@ -45,6 +45,7 @@ struct openai_choice {
     const struct answer *answer;
     const struct tool_calls *calls; /* its text as content and calls; NULL: as it is */
     struct openai_end end;
+    const struct answer_score *scores; /* [prompt tokens] to be told beside it; NULL: none */
 };
 /* choices: [count], numbered in this order. timings may be NULL. */
 void openai_body_write(const struct openai_head *head, const struct openai_choice *choices,

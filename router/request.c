@@ -168,6 +168,7 @@ static void on_encoded(struct request *request, const struct request_event *even
     CHECK(request->choice_count > 0 && request->choice_count <= REQUEST_CHOICES_MAX);
     request->times.encoded_ns = now_ns;
     request->open_count = request->choice_count;
+    request->next_score = 1;
     for (uint32_t i = 0; i < request->choice_count; i++)
         request->choices[i] =
             (struct request_choice){.next_position = request->prompt_tokens, .stop_id = -1};
@@ -327,6 +328,33 @@ static bool step_is_sound(const struct request *request, const struct msg_step *
            end <= last && step->finish <= FINISH_LENGTH && logprobs_fit;
 }
 
+/* They come in their order from whoever reads the prompt; after another attempt once more. */
+static void on_score(struct request *request, const struct msg_step *step, uint64_t now_ns,
+                     struct request_actions *actions)
+{
+    struct request_failure failure;
+    const uint32_t position = step->first_position;
+    const bool sound = position > 0 && step->tokens.count == 1 && step->finish == FINISH_NONE &&
+                       step->logprobs.count == 1 && step->top_ids.count == step->top_count &&
+                       step->top_logprobs.count == step->top_count;
+    if (sound && position < request->next_score)
+        return;
+    if (sound && position == request->next_score) {
+        request->next_score++;
+        act(actions, ACTION_SCORE)->step = *step;
+        return;
+    }
+    request_failure_set(&failure, 500, "worker_fault",
+                        "A worker scored token %u of the prompt while token %u was still missing.",
+                        position, request->next_score);
+    fail(request, &failure, now_ns, actions);
+}
+
+static bool lacks_scores(const struct request *request)
+{
+    return request->scores_wanted && request->next_score < request->prompt_tokens;
+}
+
 static void on_tokens(struct request *request, const struct request_event *event, uint64_t now_ns,
                       struct request_actions *actions)
 {
@@ -334,6 +362,18 @@ static void on_tokens(struct request *request, const struct request_event *event
     if (event->worker == 0 ||
         (event->worker != request->prefill && event->worker != request->decode))
         return;
+    if (request->scores_wanted && step->first_position < request->prompt_tokens) {
+        on_score(request, step, now_ns, actions);
+        return;
+    }
+    if (lacks_scores(request) && step->first_position == request->prompt_tokens) {
+        struct request_failure failure;
+        request_failure_set(&failure, 500, "worker_fault",
+                            "A worker sent the first token, but scored %u of %u tokens before it.",
+                            request->next_score - 1, request->prompt_tokens - 1);
+        fail(request, &failure, now_ns, actions);
+        return;
+    }
     if (!step_is_sound(request, step)) {
         struct request_failure failure;
         request_failure_set(&failure, 500, "worker_fault",

@@ -79,6 +79,7 @@ enum request_action_kind {
     ACTION_CANCEL,          /* send CANCEL of .choice to .worker */
     ACTION_RELEASE_PREFILL, /* give back request->placement.prefill_charge at .worker */
     ACTION_RELEASE_DECODE,
+    ACTION_SCORE,      /* .step says how likely the prompt's token at its position was */
     ACTION_DELIVER,    /* .step holds the next tokens of a choice, in order, each once */
     ACTION_CHOICE_END, /* .choice is complete and others are not */
     ACTION_FINISH,     /* every choice is complete */
@@ -144,6 +145,8 @@ struct request {
     uint32_t prompt_tokens, max_tokens;
     uint32_t choice_count; /* set before ENCODED; 1 until then */
     bool reports_wanted;
+    bool scores_wanted;  /* of the prompt's tokens, all before the first of the answer */
+    uint32_t next_score; /* position of the next one; the first token of a prompt has none */
 
     struct placement placement;
     worker_handle prefill, decode; /* 0: none, or no longer concerned */

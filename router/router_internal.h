@@ -104,6 +104,8 @@ struct session {
     worker_handle reader;    /* the decode node that reads the prompt, until the first token; 0 */
     uint64_t reading_charge; /* what is booked there for that */
 
+    struct answer_score *scores; /* [prompt tokens], the first of them nothing; NULL: none wanted */
+
     struct openai_head head;
     struct session_choice *choices; /* [choice_count] */
     uint32_t choice_count;          /* 0: the request is not parsed yet */
@@ -235,6 +237,10 @@ void session_choice_free(struct session_choice *choice);
 /* Streams or gathers; true when a stop string was met or the client takes too little (*slow_out).
  */
 bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out);
+/* Makes room for scores, where they are wanted; once the choices are there. */
+void session_scores_init(struct session *session);
+/* How likely the prompt's token at its position was. */
+void session_score(struct session *session, const struct msg_step *step);
 /* One choice has all its tokens, others have not: a stream tells its end at once. */
 void session_end_choice(struct session *session, uint32_t index);
 /* Tokens of all choices together. */

@@ -36,6 +36,7 @@ static void fill_job(struct session *session, struct msg_job *job)
         .ignore_eos = parsed->ignore_eos,
         .choices = parsed->choices,
         .stop_ids = {parsed->stop_ids.ids, (uint32_t)parsed->stop_ids.count},
+        .scores = parsed->scores,
         .cache_salt = parsed->cache_salt,
         .traceparent = wire_str(session->traceparent),
         .grammar_kind = parsed->grammar.kind,
@@ -141,6 +142,9 @@ static void perform(struct session *session, const struct request_action *action
     case ACTION_RELEASE_DECODE:
         session_release(session, action->worker, WORKER_DECODE);
         break;
+    case ACTION_SCORE:
+        session_score(session, &action->step);
+        break;
     case ACTION_DELIVER:
         session_release_reading(session);
         if (session_deliver(session, &action->step, &slow))
@@ -192,6 +196,7 @@ void session_free(struct session *session)
     for (uint32_t i = 0; i < session->choice_count; i++)
         session_choice_free(&session->choices[i]);
     free(session->choices);
+    free(session->scores);
     free(session->pages.hashes);
     if (session->parse_status == STATUS_OK)
         openai_request_free(&session->parsed);
@@ -341,6 +346,7 @@ static void make_choices(struct session *session)
     session->head.request = &session->parsed;
     for (uint32_t i = 0; i < count; i++)
         session_choice_init(session, i);
+    session_scores_init(session);
 }
 
 /* Which model the body names, also when something else in it is wrong. */
@@ -363,6 +369,7 @@ void session_begin(struct session *session)
     session->request.prompt_tokens = (uint32_t)session->parsed.prompt.count;
     session->request.max_tokens = session->parsed.max_tokens;
     session->request.reports_wanted = session->parsed.timings;
+    session->request.scores_wanted = session->parsed.scores > 0;
     make_choices(session);
     const struct request_event event = {.kind = EVENT_ENCODED};
     session_feed(session, &event);

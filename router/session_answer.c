@@ -1,4 +1,5 @@
 /* The client's side of a session: tokens to text, text to SSE or to one body. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -21,6 +22,37 @@ void session_choice_free(struct session_choice *choice)
 {
     answer_free(&choice->answer);
     tool_calls_free(&choice->calls);
+}
+
+/* All scores are there, which for a prompt of one token is at once. */
+static void echo_scores(struct session *session)
+{
+    for (uint32_t i = 0; i < session->choice_count && session->parsed.echo_scores; i++)
+        answer_echo(&session->choices[i].answer, session->scores);
+}
+
+void session_scores_init(struct session *session)
+{
+    if (session->parsed.scores == 0)
+        return;
+    session->scores = calloc(session->parsed.prompt.count, sizeof *session->scores);
+    CHECK(session->scores != NULL);
+    if (session->parsed.prompt.count == 1)
+        echo_scores(session);
+}
+
+void session_score(struct session *session, const struct msg_step *step)
+{
+    struct answer_score *score = &session->scores[step->first_position];
+    *score = (struct answer_score){
+        .logprob = step->logprobs.items[0], .rank = step->rank, .top_count = step->top_count};
+    if (step->top_count > 0) {
+        memcpy(score->top_ids, step->top_ids.items, step->top_count * sizeof *score->top_ids);
+        memcpy(score->top_logprobs, step->top_logprobs.items,
+               step->top_count * sizeof *score->top_logprobs);
+    }
+    if (step->first_position + 1 == session->parsed.prompt.count)
+        echo_scores(session);
 }
 
 static double ms_between(uint64_t from_ns, uint64_t to_ns)
@@ -58,6 +90,8 @@ static struct openai_usage usage_of(const struct session *session)
         .prompt_tokens = request->prompt_tokens,
         .completion_tokens = session_token_count(session) + end_tokens(request),
     };
+    if (session->parsed.prompt_only)
+        usage.completion_tokens = 0;
     usage.cached_tokens = request->cached_tokens;
     if (usage.cached_tokens > usage.prompt_tokens)
         usage.cached_tokens = usage.prompt_tokens;
@@ -121,7 +155,9 @@ static struct openai_end end_of(const struct session *session, uint32_t index)
     const struct request_choice *choice = &session->request.choices[index];
     struct openai_end end = {.finish_reason = request_finish_name(choice->finish), .stop_id = -1};
     const int matched = session->choices[index].answer.match.matched;
-    if (matched >= 0) {
+    if (session->parsed.prompt_only) {
+        end.finish_reason = request_finish_name(REQUEST_FINISH_LENGTH);
+    } else if (matched >= 0) {
         end.finish_reason = request_finish_name(REQUEST_FINISH_STOP_STRING);
         end.stop_string = session->parsed.stops.strings[matched];
         end.stop_bytes = session->parsed.stops.bytes[matched];
@@ -214,7 +250,7 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
     bool stopped = false;
     for (uint32_t i = 0; i < step->tokens.count && !stopped; i++) {
         session_measure_token(session, choice, i == 0);
-        stopped = push_token(choice, step, i);
+        stopped = !session->parsed.prompt_only && push_token(choice, step, i);
         if (session->parsed.stream)
             add_text_chunk(session, step->choice, false, out);
     }
@@ -303,7 +339,10 @@ static struct openai_choice whole_choice(struct session *session, uint32_t index
     struct tool_calls *calls = calls_of(session, index);
     feed_calls(&session->choices[index], calls, true);
     session_keep_answer(session, &answer->out);
-    return (struct openai_choice){.answer = answer, .calls = calls, .end = end_of(session, index)};
+    return (struct openai_choice){.answer = answer,
+                                  .calls = calls,
+                                  .end = end_of(session, index),
+                                  .scores = session->parsed.prompt_scores ? session->scores : NULL};
 }
 
 static void finish_body(struct session_reply *reply, const struct openai_timings *timings)

@@ -200,12 +200,18 @@ static uint32_t uncached_tokens(const struct session *session, enum worker_role 
     return cached < prompt ? prompt - cached : 1;
 }
 
+/* What a decode node of a pair may read itself. All of a prompt that is scored has to be read. */
+static uint32_t local_tokens(const struct session *session)
+{
+    return session->parsed.scores > 0 ? 0 : session->router->options.local_prefill_tokens;
+}
+
 /* A decode node will read what it lacks, which nobody predicts. */
 static bool is_short(const struct session *session)
 {
     const struct request *request = &session->request;
     return request->max_tokens != 1 &&
-           uncached_tokens(session, WORKER_DECODE) <= session->router->options.local_prefill_tokens;
+           uncached_tokens(session, WORKER_DECODE) <= local_tokens(session);
 }
 
 /* Those that wait for one of several models leave the others their share of --max-requests. */
@@ -307,7 +313,7 @@ void session_choose(struct session *session, struct session_next *next)
         .model = model->index,
         .prompt_tokens = request->prompt_tokens,
         .max_tokens = request->max_tokens,
-        .local_tokens = router->options.local_prefill_tokens,
+        .local_tokens = local_tokens(session),
         .pages = session->pages,
         .stay_prefill = served.prefill,
         .stay_decode = request->kept_decode != 0 ? request->kept_decode : served.decode,

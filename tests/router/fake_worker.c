@@ -60,6 +60,7 @@ static struct fake_job *note_job(struct fake_worker *worker, const struct msg_jo
                               .max_tokens = job->max_tokens,
                               .logprobs = job->sampling.logprobs,
                               .top_logprobs = job->sampling.top_logprobs,
+                              .scores = job->scores,
                               .first_id = job->tokens.items[0]};
     wire_str_copy(job->traceparent, note->traceparent, sizeof note->traceparent);
     note->grammar_kind = job->grammar_kind;
@@ -99,6 +100,8 @@ static void on_prefill(struct fake_worker *worker, const struct msg_prefill *pre
     job->ticket = prefill->ticket;
     if (!worker->automatic)
         return;
+    for (uint32_t i = 1; i < job->prompt_count && job->scores > 0; i++)
+        fake_score(worker, job, i);
     const char letter[2] = {worker->answer[0], '\0'};
     fake_tokens(worker, job, 0, letter, prefill->handoff ? FINISH_NONE : FINISH_LENGTH);
     fake_report(worker, job);
@@ -294,6 +297,31 @@ void fake_tokens(struct fake_worker *worker, const struct fake_job *job, uint32_
     };
     const struct msg_tokens tokens = {.steps = {&step, 1}};
     send_message(worker, MESSAGE_ID_TOKENS, &tokens);
+}
+
+void fake_score(struct fake_worker *worker, const struct fake_job *job, uint32_t position)
+{
+    int32_t top_ids[20];
+    float top_logprobs[20];
+    const int32_t id = 0;
+    const float logprob = -(float)position;
+    const uint32_t top = job->scores - 1;
+    for (uint32_t k = 0; k < top; k++) {
+        top_ids[k] = 'A' + (int32_t)k;
+        top_logprobs[k] = -0.25f - (float)k;
+    }
+    const struct msg_step step = {.request = job->request,
+                                  .attempt = job->attempt,
+                                  .choice = job->choice,
+                                  .first_position = position,
+                                  .tokens = {&id, 1},
+                                  .logprobs = {&logprob, 1},
+                                  .top_count = top,
+                                  .top_ids = {top_ids, top},
+                                  .top_logprobs = {top_logprobs, top},
+                                  .rank = position + 100};
+    const struct msg_tokens message = {.steps = {&step, 1}};
+    send_message(worker, MESSAGE_ID_TOKENS, &message);
 }
 
 void fake_failed(struct fake_worker *worker, const struct fake_job *job, enum status status,

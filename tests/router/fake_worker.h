@@ -10,7 +10,7 @@ enum { FAKE_JOBS_MAX = 512 };
 
 struct fake_job {
     uint64_t request, handoff, ticket;
-    uint32_t attempt, choice, prompt_count, max_tokens, top_logprobs;
+    uint32_t attempt, choice, prompt_count, max_tokens, top_logprobs, scores;
     bool logprobs, local, cancelled;
     int32_t first_id; /* of the prompt */
     char traceparent[56];
@@ -69,6 +69,8 @@ void fake_reserved(struct fake_worker *worker, const struct fake_job *job, enum 
 /* letters: one token a byte, at offset behind the prompt. */
 void fake_tokens(struct fake_worker *worker, const struct fake_job *job, uint32_t offset,
                  const char *letters, enum finish_code finish);
+/* The score of the prompt's token at `position`: -position, and of top alternatives from 'A' on. */
+void fake_score(struct fake_worker *worker, const struct fake_job *job, uint32_t position);
 void fake_failed(struct fake_worker *worker, const struct fake_job *job, enum status status,
                  const char *text);
 void fake_report(struct fake_worker *worker, const struct fake_job *job);

@@ -40,6 +40,9 @@ void play_sum_up(struct play *play)
                 play->text[at] = (char)action->step.tokens.items[k];
             }
             break;
+        case ACTION_SCORE:
+            cr_assert_fail("nothing asks for scores");
+            break;
         case ACTION_CHOICE_END:
             cr_assert_fail("there is one choice only");
             break;
