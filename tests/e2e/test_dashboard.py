@@ -6,8 +6,8 @@ import tempfile
 import unittest
 
 from browser import Browser, chromium
-from cluster import Cluster
-from processes import BIN, wait_for
+from cluster import Cluster, Router, tiny_model
+from processes import BIN, Client, wait_for
 
 PICTURES = BIN.parent / "screenshots"
 SIZES = {"desk": (1280, 900), "phone": (390, 844)}
@@ -77,6 +77,16 @@ class DashboardTest(unittest.TestCase):
         wait_for(lambda: "No prefill node is connected" in (self.browser.text("#trouble") or ""),
                  "the trouble")
         self.assertEqual(self.browser.value("document.querySelector('main section').id"), "trouble")
+
+    def test_each_model_has_its_own_trouble(self):
+        router = Router("--model", f"second={tiny_model('qwen2')}")
+        self.addCleanup(router.close)
+        wait_for(lambda: Client(router.url).get("/requests").status == 200, "the journal")
+        self.browser.look(*SIZES["desk"])
+        self.browser.go(router.url)
+        wait_for(lambda: "No decode node of second" in (self.browser.text("#trouble") or ""),
+                 "the trouble")
+        self.assertIn("second (no decode node)", self.browser.text("#model"))
 
     def test_asks_for_a_key_where_one_is_needed(self):
         key = "sk-of-the-dashboard-1"
