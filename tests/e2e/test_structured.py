@@ -1,6 +1,7 @@
 """Answers that have to be something: whatever a random model would say, every one of them keeps to
 its schema, expression, choice or rules, wherever it was written, streamed or not."""
 import concurrent.futures
+import itertools
 import json
 import pathlib
 import re
@@ -8,7 +9,8 @@ import tempfile
 import unittest
 
 from cluster import Cluster, tiny_model
-from processes import (BATON, chat_text, is_sanitized, python_package, real_model, run, stream_text)
+from processes import (BATON, DEADLINE_S, chat_text, is_sanitized, python_package, real_model, run,
+                       stream_text, wait_for)
 
 PERSON = {
     "type": "object",
@@ -214,6 +216,35 @@ class Apart(StructuredCases, unittest.TestCase):
 
 class Colocated(StructuredCases, unittest.TestCase):
     layout = {"prefill": 0}
+
+
+class ReplacedTest(unittest.TestCase):
+    """Whoever is asked first is chance, but the other one is slow, so it is asked soon."""
+
+    def test_a_prefill_node_that_dies_over_an_answer_is_replaced(self):
+        cluster = Cluster(tiny_model(context=2048), prefill=2,
+                          options=("--fault", "prefill-0=engine-step:1:die",
+                                   "--fault", "prefill-1=engine-step:1+:delay"))
+        self.addCleanup(cluster.close)
+        seeds = itertools.count()
+        alone = {}
+
+        def ask(seed):
+            answer = cluster.client.complete("Tell me ", **KINDS["regex"][0], **HOT, seed=seed)
+            self.assertEqual(answer.status, 200, answer.body)
+            return answer.json()["choices"][0]["text"]
+
+        def all_right():
+            asked = [next(seeds) % 6 for _ in range(6)]
+            with concurrent.futures.ThreadPoolExecutor(6) as pool:
+                for seed, text in zip(asked, pool.map(ask, asked)):
+                    if seed not in alone:
+                        alone[seed] = run(BATON, "run", "--model", cluster.model, "--raw", "--regex",
+                                          DATE, "--max-tokens", "200", "--temperature", "1",
+                                          "--seed", seed, "Tell me ").stdout
+                    self.assertEqual(text, alone[seed])
+            return cluster.client.metric("baton_prefill_retries_total") > 0
+        wait_for(all_right, "an answer that was begun by another node", DEADLINE_S)
 
 
 class ClientTest(unittest.TestCase):
