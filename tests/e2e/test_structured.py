@@ -239,9 +239,9 @@ class ReplacedTest(unittest.TestCase):
             with concurrent.futures.ThreadPoolExecutor(6) as pool:
                 for seed, text in zip(asked, pool.map(ask, asked)):
                     if seed not in alone:
-                        alone[seed] = run(BATON, "run", "--model", cluster.model, "--raw", "--regex",
-                                          DATE, "--max-tokens", "200", "--temperature", "1",
-                                          "--seed", seed, "Tell me ").stdout
+                        alone[seed] = run(BATON, "run", "--model", cluster.model, "--raw",
+                                          "--max-tokens", "200", "--temperature", "1", "--seed",
+                                          seed, "--regex", DATE, "Tell me ").stdout
                     self.assertEqual(text, alone[seed])
             return cluster.client.metric("baton_prefill_retries_total") > 0
         wait_for(all_right, "an answer that was begun by another node", DEADLINE_S)
