@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 from cluster import Cluster, Router, tiny_model
+from processes import real_model
 
 KEY = "sk-0123456789abcdef"
 LIMITED = "sk-one-request-a-minute"
@@ -26,6 +27,7 @@ def setUpModule():
                       DO_NOT_TRACK="1")
     try:
         import langchain_core.exceptions
+        import langchain_core.messages
         import langchain_openai
         import litellm
         import openai
@@ -106,9 +108,8 @@ class LitellmTest(ClusterTest):
     def test_nobody_to_serve(self):
         router = Router()
         self.addCleanup(router.close)
-        model = openai.OpenAI(base_url=router.url + "/v1", api_key="none").models.list().data[0].id
         with self.assertRaises(litellm.ServiceUnavailableError):
-            self.ask(messages=HELLO, url=router.url, model="openai/" + model)
+            self.ask(messages=HELLO, url=router.url, model="openai/" + tiny_model().stem)
 
 
 class LangchainTest(ClusterTest):
@@ -164,6 +165,69 @@ class LangchainTest(ClusterTest):
         limited.invoke("Hello")
         with self.assertRaises(openai.RateLimitError):
             limited.invoke("Hello")
+
+
+CITY = {"type": "string", "minLength": 1, "maxLength": 12}
+NUMBER = {"type": "integer", "minimum": 0, "maximum": 99}
+PLACE = {"title": "place", "description": "Where it is", "type": "object",
+         "properties": {"city": CITY, "people": NUMBER}, "required": ["city", "people"],
+         "additionalProperties": False}
+TOOLS = [{"type": "function", "function": {
+    "name": name, "description": f"The {name} of a city", "parameters": {
+        "type": "object", "properties": {"city": CITY}, "required": ["city"],
+        "additionalProperties": False}}} for name in ("weather", "size")]
+
+
+class LangchainToolsTest(unittest.TestCase):
+    """By the real model: what it says may be nonsense, its form is not."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = Cluster(model=real_model(), options=("--context", "4096"))
+        cls.addClassCleanup(cls.cluster.close)
+
+    def chat(self, **fields):
+        fields = {"model": real_model().stem, "temperature": 0, "max_tokens": 200,
+                  "max_retries": 0, "timeout": 120, **fields}
+        return langchain_openai.ChatOpenAI(base_url=self.cluster.url + "/v1", api_key="none",
+                                           **fields)
+
+    def assert_calls(self, message):
+        self.assertEqual(message.invalid_tool_calls, [])
+        for call in message.tool_calls:
+            self.assertIn(call["name"], ("weather", "size"))
+            self.assertEqual(list(call["args"]), ["city"])
+            self.assertTrue(1 <= len(call["args"]["city"]) <= 12)
+
+    def test_an_agent_calls_its_tools(self):
+        chat = self.chat()
+        messages = [langchain_core.messages.HumanMessage("How warm and how large is Paris?")]
+        for choice in ("weather", "size", "any"):
+            answer = chat.bind_tools(TOOLS, tool_choice=choice).invoke(messages)
+            self.assertTrue(answer.tool_calls)
+            self.assert_calls(answer)
+            messages.append(answer)
+            messages += [langchain_core.messages.ToolMessage("18", tool_call_id=call["id"])
+                         for call in answer.tool_calls]
+        answer = chat.bind_tools(TOOLS).invoke(messages)
+        self.assertTrue(answer.content or answer.tool_calls)
+
+    def test_a_stream_brings_the_same_calls(self):
+        chat = self.chat().bind_tools(TOOLS, tool_choice="any")
+        alone = chat.invoke("How warm is it in Paris?")
+        whole = None
+        for chunk in chat.stream("How warm is it in Paris?"):
+            whole = chunk if whole is None else whole + chunk
+        self.assertEqual([(call["name"], call["args"]) for call in whole.tool_calls],
+                         [(call["name"], call["args"]) for call in alone.tool_calls])
+        self.assert_calls(whole)
+
+    def test_documents_fit_their_schema(self):
+        place = self.chat().with_structured_output(PLACE, method="json_schema").invoke(
+            "Paris is a city of 2 million people.")
+        self.assertEqual(set(place), {"city", "people"})
+        self.assertTrue(1 <= len(place["city"]) <= 12)
+        self.assertTrue(type(place["people"]) is int and 0 <= place["people"] <= 99)
 
 
 if __name__ == "__main__":
