@@ -41,7 +41,8 @@ enum {
     GRAMMAR_SOURCE_BYTES_MAX = 256 << 10,
     GRAMMAR_DEPTH_MAX = 256, /* calls of rules within one another: nested arrays, brackets */
     GRAMMAR_REPEAT_MAX = 4096,
-    GRAMMAR_SPECIALS_MAX = 32, /* different special tokens of a structure */
+    GRAMMAR_SPECIALS_MAX = 32,             /* different special tokens of a structure */
+    GRAMMAR_COMPILE_BYTES_MAX = 128 << 20, /* that compiling may hold for a moment */
 };
 
 struct grammar;
