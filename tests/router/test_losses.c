@@ -43,6 +43,51 @@ Test(losses, a_client_that_leaves_behind_pipelined_bytes)
     router_process_stop(&router);
 }
 
+/* Bytes that are refused, behind a request whose answer is due or on its way: no refusal stands
+ * before that answer or in it, where a client would take it for its own. There is just an end. */
+Test(losses, a_refusal_is_not_told_in_place_of_an_answer)
+{
+    static const char *const bad[] = {
+        "GET / HTTP/9.9\r\nHost: t\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: +1\r\n\r\n",
+        "BREW / HTTP/1.1\r\nHost: t\r\n\r\n",
+    };
+    static const char good[] =
+        "POST " TEXT_PATH " HTTP/1.1\r\nHost: t\r\nContent-Length: 28\r\n\r\n"
+        "{\"prompt\":\"x\",\"stream\":true}";
+    serving_start(NULL);
+    serving_connect(false);
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        struct client client;
+        char bytes[256];
+        snprintf(bytes, sizeof bytes, "%s%s", good, bad[i]);
+        client_open(&client, &router);
+        client_send(&client, bytes);
+        WAIT_FOR(&router, client.closed);
+        cr_expect_eq(client.in.size, 0, "%s: %s", bad[i], client.in.data);
+        client_close(&client);
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(bad); i++) {
+        struct client client;
+        const uint32_t asked = decode.job_count, read = prefill.job_count;
+        client_open(&client, &router);
+        client_send(&client, good);
+        WAIT_FOR(&router, decode.job_count == asked + 1);
+        fake_reserved(&decode, &decode.jobs[asked], STATUS_OK);
+        WAIT_FOR(&router, prefill.job_count == read + 1);
+        fake_tokens(&prefill, &prefill.jobs[read], 0, "a", FINISH_NONE);
+        WAIT_FOR(&router, client.in.data && strstr(client.in.data, "\"text\":\"a\""));
+        client_send(&client, bad[i]);
+        WAIT_FOR(&router, client.closed && decode.jobs[asked].cancelled);
+        cr_expect_eq(text_count(client.in.data, "HTTP/1.1 "), 1, "%s: %s", bad[i], client.in.data);
+        cr_expect_eq(text_count(client.in.data, "error"), 0, "%s: %s", bad[i], client.in.data);
+        cr_expect_eq(text_count(client.in.data, "[DONE]"), 0, "%s: %s", bad[i], client.in.data);
+        client_close(&client);
+    }
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 /* A RST, which epoll reports unlike a FIN; bytes of a further request do not hide it either. */
 Test(losses, a_client_that_resets_cancels_everywhere)
 {
