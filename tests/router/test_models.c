@@ -111,6 +111,26 @@ Test(models, a_request_goes_to_the_workers_of_its_model)
     stop();
 }
 
+/* Several prompts are several requests, all of them of the model that the body names. */
+Test(models, each_prompt_of_a_body_goes_there)
+{
+    start(NULL);
+    serving_connect(true);
+    join(&other);
+    struct client client;
+    client_open(&client, &router);
+    client_post(&client, TEXT_PATH,
+                "{\"model\":\"org/other\",\"prompt\":[\"hello\",\"hell\"],\"max_tokens\":8}");
+    expect_end(&client, 200, "\"index\":1,\"text\":\"of other\"", "\"model\":\"org/other\"");
+    cr_expect_eq(other.job_count, 2);
+    cr_expect_eq(decode.job_count, 0);
+    WAIT_FOR(&router,
+             client_metric(&router, "baton_model_requests_inflight{model=\"org/other\"}") == 0);
+    cr_expect_eq(client_metric(&router, "baton_model_requests_total{model=\"org/other\"}"), 2);
+    cr_expect_eq(client_metric(&router, "baton_model_requests_total{model=\"tiny\"}"), 0);
+    stop();
+}
+
 Test(models, text_calls_take_the_tokenizer_of_the_model)
 {
     static const struct {
