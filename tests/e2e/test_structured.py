@@ -308,6 +308,13 @@ class RealModelTest(unittest.TestCase):
             self.assertEqual(stream_text(self.client.chat_stream(
                 question, **KINDS["schema"][0], seed=seed, temperature=0.7, max_tokens=200)), text)
 
+    def test_what_can_be_read_in_too_many_ways_ends_and_holds_up_nobody(self):
+        rules = "root ::= x x x x x x x x\nx ::= [a-z ]* [a-z ]* [a-z ]*"
+        answer = self.client.chat("Say when.", structured_outputs={"grammar": rules}, max_tokens=9)
+        self.assertEqual(answer.status, 400, answer.body)
+        self.assertIn("more ways at once", answer.json()["error"]["message"])
+        self.test_kinds()
+
     def test_kinds(self):
         for kind in ("regex", "choice", "rules", "object"):
             fields, fits = KINDS[kind]

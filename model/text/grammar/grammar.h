@@ -87,7 +87,8 @@ void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_match
 /* Goes on by one token. False, and nothing changed, when it does not fit or (see
  * grammar_matcher_failed) a limit was met. Never for an id that ends an answer. */
 bool grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id);
-/* Whether a limit of the matcher (ambiguities open at once) was met: masks give LIMIT from then on.
+/* Whether a limit of the matcher (ambiguities open at once, or the work for all of them, some ten
+ * milliseconds) was met: masks give LIMIT from then on.
  */
 bool grammar_matcher_failed(const struct grammar_matcher *matcher);
 /* Writes mask[grammar_mask_words]: exactly the ids that grammar_matcher_accept takes, less those

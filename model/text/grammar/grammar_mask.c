@@ -305,6 +305,7 @@ enum status grammar_matcher_mask(struct grammar_matcher *matcher, uint32_t token
     struct grammar_program *program = matcher->program;
     struct visitor visitor = {
         .program = program, .walk = program_walk(program, &matcher->nodes), .mask = mask};
+    program->work = 0;
     struct item_set *at = &matcher->at;
     memset(mask, 0, program->mask_words * sizeof *mask);
     limit_set(&visitor, item_set_rest(&visitor.walk, at), tokens_left, end_count);

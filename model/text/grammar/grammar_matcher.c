@@ -76,9 +76,10 @@ static struct item_set *token_walk(struct walk *walk, const struct grammar_progr
 
 bool grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id)
 {
-    const struct grammar_program *program = matcher->program;
+    struct grammar_program *program = matcher->program;
     if (matcher->failed)
         return false;
+    program->work = 0;
     struct walk walk = program_walk(program, &matcher->nodes);
     struct item_set sets[3];
     const uint32_t node_count = matcher->nodes.count;

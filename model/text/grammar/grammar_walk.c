@@ -141,6 +141,11 @@ static void step(struct walk *walk, uint16_t state, uint16_t parent, uint32_t cl
 {
     const struct automaton *automaton = &walk->grammar->automaton;
     const uint16_t next = automaton_next(automaton, state, class);
+    *walk->work += 1u + to->count; /* each that is added is compared with those */
+    if (*walk->work > WORK_MAX)
+        walk->failed = true;
+    if (walk->failed)
+        return;
     if (next != AUTOMATON_NONE)
         item_set_add(walk, to, next, parent);
     for (uint32_t c = automaton->call_begin[state]; c < automaton->call_begin[state + 1]; c++) {

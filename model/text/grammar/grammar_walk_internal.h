@@ -15,7 +15,8 @@ enum {
     NODE_BASE = UINT16_MAX - 1, /* below a position whose stack is not known */
     NODE_NONE = UINT16_MAX - 2,
     ITEMS_MAX = 64,
-    VISITS_MAX = 256, /* rules entered by one byte */
+    VISITS_MAX = 256,   /* rules entered by one byte */
+    WORK_MAX = 1 << 22, /* stacks looked at for one mask or token, where there are several */
 };
 
 struct stack_node {
@@ -55,6 +56,7 @@ struct walk {
         uint16_t parent;
     } visits[VISITS_MAX];
     uint32_t deepest; /* stack made so far */
+    uint32_t *work;   /* done for this mask or token, by all of its walks */
     bool failed;
 };
 
@@ -113,6 +115,7 @@ struct grammar_program {
     uint32_t *scratch;         /* [mask_words] */
     struct stack_nodes *nodes; /* of positions whose stack is not known */
     struct item_set *sets;     /* [TOKEN_BYTES_MAX + 1] one for each byte of a token */
+    uint32_t work;             /* see struct walk */
     uint64_t walks;            /* of the whole vocabulary, for tests and benches */
 };
 
@@ -120,8 +123,7 @@ static inline uint32_t program_class(const struct grammar_program *program, uint
 {
     return program->grammar->automaton.class_of[symbol];
 }
-static inline struct walk program_walk(const struct grammar_program *program,
-                                       struct stack_nodes *nodes)
+static inline struct walk program_walk(struct grammar_program *program, struct stack_nodes *nodes)
 {
     struct walk walk;
     walk.grammar = program->grammar;
@@ -129,6 +131,7 @@ static inline struct walk program_walk(const struct grammar_program *program,
     walk.nodes = nodes;
     walk.visit_count = 0;
     walk.deepest = 0;
+    walk.work = &program->work;
     walk.failed = false;
     return walk;
 }
