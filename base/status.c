@@ -89,7 +89,7 @@ __attribute__((format(printf, 3, 4))) static size_t append(struct error *error, 
     return end;
 }
 
-enum status error_set(struct error *error, enum status status, const char *format, ...)
+enum status(error_set)(struct error *error, enum status status, const char *format, ...)
 {
     if (!error)
         return status;
@@ -101,7 +101,7 @@ enum status error_set(struct error *error, enum status status, const char *forma
     return status;
 }
 
-enum status error_set_errno(struct error *error, enum status status, const char *format, ...)
+enum status(error_set_errno)(struct error *error, enum status status, const char *format, ...)
 {
     const int cause = errno;
     if (!error)

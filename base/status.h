@@ -43,4 +43,11 @@ enum status error_set_errno(struct error *error, enum status status, const char 
             return try_status_;                                                                    \
     } while (0)
 
+#ifdef __clang_analyzer__
+/* The analyzer does not see where these end, and would take their failures for STATUS_OK. */
+#define error_set(error, status, ...) ((error_set)(error, status, __VA_ARGS__), (status))
+#define error_set_errno(error, status, ...)                                                        \
+    ((error_set_errno)(error, status, __VA_ARGS__), (status))
+#endif
+
 #endif

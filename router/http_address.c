@@ -67,7 +67,7 @@ enum status http_address_listen(const char *address, int *fd_out, uint16_t *port
     errno = cause;
     if (fd < 0)
         return error_set_errno(error, STATUS_IO, "listening for HTTP on %s failed", address);
-    struct sockaddr_storage own;
+    struct sockaddr_storage own = {0};
     socklen_t own_bytes = sizeof own;
     if (getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0) {
         error_set_errno(error, STATUS_IO, "the port of %s can not be read", address);

@@ -83,11 +83,13 @@ static enum status add(struct model_list *list, const char *operand, const char 
     enum status status = check_name(list, entry->name, error);
     if (status == STATUS_OK)
         status = text_open(path, &entry->text, error);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK) {
         free(entry->name);
-    else
-        list->count++;
-    return status;
+        entry->name = NULL;
+        return status;
+    }
+    list->count++;
+    return STATUS_OK;
 }
 
 enum status model_list_open(const struct config_texts *operands, const char *name,

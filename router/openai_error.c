@@ -8,8 +8,8 @@
 
 #include "base/json.h"
 
-enum status openai_error_set(struct openai_error *error, int http_status, const char *param,
-                             const char *code, const char *format, ...)
+enum status(openai_error_set)(struct openai_error *error, int http_status, const char *param,
+                              const char *code, const char *format, ...)
 {
     *error = (struct openai_error){.http_status = http_status, .code = code};
     snprintf(error->param, sizeof error->param, "%s", param ? param : "");

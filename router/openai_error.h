@@ -27,4 +27,9 @@ void openai_error_write(const struct openai_error *error, struct buffer *out);
 /* The type clients know for a status: "invalid_request_error", "server_error" ... */
 const char *openai_error_type(int http_status);
 
+#ifdef __clang_analyzer__
+/* As those of base/status.h. */
+#define openai_error_set(...) ((openai_error_set)(__VA_ARGS__), STATUS_INVALID)
+#endif
+
 #endif

@@ -214,6 +214,7 @@ static int32_t choose(const struct question *q, const struct offers *offers, dou
         if (offers->cost_ms[i] <= tie)
             ties[tie_count++] = i;
     }
+    CHECK(tie_count > 0); /* the cheapest is one of them */
     const uint32_t chosen = ties[q->snapshot->turn % tie_count];
     *cost_out = offers->cost_ms[chosen];
     return (int32_t)offers->index[chosen];
