@@ -1,83 +1,54 @@
 /* /requests and /requests/ID: one look into the journal, on the reader's thread, between a request
  * and its answer. An operator sees all, others what is their tenant's. */
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "router/journal_read.h"
-#include "router/router_internal.h"
+#include "router/pool_call.h"
 
 struct journal_call {
-    struct exchange_owner owner; /* first */
-    struct router *router;
-    struct http_exchange *exchange; /* NULL once the client is gone */
+    struct pool_call call;          /* first */
     char id[HTTP_REQUEST_ID_BYTES]; /* empty: the latest ones */
     const char *tenant;             /* whose, of the router's keys; NULL: all */
-    /* The reader's between submit and done. */
-    struct text_job job;
-    struct buffer answer;
     struct error error;
-    enum status status;
 };
 
-static struct journal_call *of_job(struct text_job *job)
+static enum status work(struct pool_call *call, struct buffer *answer)
 {
-    return (struct journal_call *)(void *)((char *)job - offsetof(struct journal_call, job));
-}
-
-static void run(struct text_job *job)
-{
-    struct journal_call *call = of_job(job);
+    struct journal_call *self = (struct journal_call *)(void *)call;
     const char *path = journal_path(call->router->journal);
-    if (!path) {
-        call->status = error_set(&call->error, STATUS_IO, "The journal is not open now.");
-        return;
-    }
-    call->status =
-        call->id[0]
-            ? journal_read_request(path, call->tenant, call->id, &call->answer, &call->error)
-            : journal_read_recent(path, call->tenant, &call->answer, &call->error);
+    if (!path)
+        return error_set(&self->error, STATUS_IO, "The journal is not open now.");
+    return self->id[0] ? journal_read_request(path, self->tenant, self->id, answer, &self->error)
+                       : journal_read_recent(path, self->tenant, answer, &self->error);
 }
 
-static void done(struct text_job *job)
+static void refuse(struct pool_call *call)
 {
-    struct journal_call *call = of_job(job);
-    struct router *router = call->router;
-    const bool answered = call->exchange != NULL;
-    if (answered && call->status == STATUS_OK)
-        routes_reply(call->exchange, 200, "application/json", &call->answer);
-    else if (answered)
-        routes_reply_error(call->exchange, 503, "journal_unavailable", NULL, call->error.text);
-    buffer_free(&call->answer);
+    routes_reply_error(call->exchange, 503, "journal_unavailable", NULL,
+                       ((struct journal_call *)(void *)call)->error.text);
+}
+
+static void call_free(struct pool_call *call)
+{
     free(call);
-    if (answered)
-        router_session_ended(router); /* it may have been the last one of a drain */
-}
-
-static void on_client_gone(struct exchange_owner *owner)
-{
-    ((struct journal_call *)(void *)owner)->exchange = NULL;
 }
 
 static void start(struct router *router, struct http_exchange *exchange, const struct api_key *key,
                   const char *id)
 {
-    struct journal_call *call = calloc(1, sizeof *call);
-    CHECK(call != NULL);
-    *call = (struct journal_call){
-        .owner.on_gone = on_client_gone, .router = router, .exchange = exchange};
-    snprintf(call->id, sizeof call->id, "%s", id);
+    struct journal_call *self = calloc(1, sizeof *self);
+    CHECK(self != NULL);
+    self->call =
+        (struct pool_call){.router = router, .work = work, .refuse = refuse, .free = call_free};
+    snprintf(self->id, sizeof self->id, "%s", id);
     if (key && !api_key_is_operator(key))
-        call->tenant = api_key_tenant(key);
-    call->job = (struct text_job){.run = run, .done = done, .bytes = sizeof *call};
-    if (text_pool_submit(router->reader, &call->job) != STATUS_OK) {
-        free(call);
+        self->tenant = api_key_tenant(key);
+    if (pool_call_start(&self->call, router->reader, exchange, sizeof *self) != STATUS_OK)
         routes_reply_error(exchange, 503, "overloaded", NULL,
                            "Too many others are reading the journal.");
-        return;
-    }
-    http_exchange_set_context(exchange, &call->owner);
 }
 
 void journal_call_recent(struct router *router, struct http_exchange *exchange,

@@ -1,84 +1,55 @@
 /* /tokenize and /detokenize: one job of the text pool between a request and its answer. */
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/check.h"
 #include "router/openai_tokenize.h"
-#include "router/router_internal.h"
+#include "router/pool_call.h"
 
 typedef enum status text_call_work(const char *body, size_t bytes, const struct openai_rules *rules,
                                    struct buffer *out, struct openai_error *error);
 
 struct text_call {
-    struct exchange_owner owner; /* first */
-    struct router *router;
-    struct http_exchange *exchange; /* NULL once the client is gone */
-    /* The text thread's between submit and done. */
-    struct text_job job;
+    struct pool_call call; /* first */
     text_call_work *work;
-    struct buffer body, answer;
+    struct buffer body;
     struct openai_error error;
-    enum status status;
     struct openai_rules rules[]; /* [model_count] */
 };
 
-static struct text_call *of_job(struct text_job *job)
+static enum status work(struct pool_call *call, struct buffer *answer)
 {
-    return (struct text_call *)(void *)((char *)job - offsetof(struct text_call, job));
+    struct text_call *self = (struct text_call *)(void *)call;
+    return self->work(self->body.data, self->body.size, self->rules, answer, &self->error);
 }
 
-static void run(struct text_job *job)
+static void refuse(struct pool_call *call)
 {
-    struct text_call *call = of_job(job);
-    call->status =
-        call->work(call->body.data, call->body.size, call->rules, &call->answer, &call->error);
+    http_reply_error(call->exchange, &((struct text_call *)(void *)call)->error);
 }
 
-static void call_free(struct text_call *call)
+static void call_free(struct pool_call *call)
 {
-    buffer_free(&call->body);
-    buffer_free(&call->answer);
-    free(call);
-}
-
-static void done(struct text_job *job)
-{
-    struct text_call *call = of_job(job);
-    struct router *router = call->router;
-    const bool answered = call->exchange != NULL;
-    if (answered && call->status == STATUS_OK)
-        routes_reply(call->exchange, 200, "application/json", &call->answer);
-    else if (answered)
-        http_reply_error(call->exchange, &call->error);
-    call_free(call);
-    if (answered)
-        router_session_ended(router); /* it may have been the last one of a drain */
-}
-
-static void on_client_gone(struct exchange_owner *owner)
-{
-    ((struct text_call *)(void *)owner)->exchange = NULL;
+    struct text_call *self = (struct text_call *)(void *)call;
+    buffer_free(&self->body);
+    free(self);
 }
 
 static void start(struct router *router, struct http_exchange *exchange,
-                  const struct http_request *request, text_call_work *work)
+                  const struct http_request *request, text_call_work *wanted)
 {
-    struct text_call *call = calloc(1, sizeof *call + router->model_count * sizeof call->rules[0]);
-    CHECK(call != NULL);
-    *call = (struct text_call){
-        .owner.on_gone = on_client_gone, .router = router, .exchange = exchange, .work = work};
-    served_models_rules(router, call->rules);
-    buffer_add(&call->body, request->body, request->body_bytes);
-    call->job =
-        (struct text_job){.run = run, .done = done, .bytes = call->body.size + sizeof *call};
-    if (text_pool_submit(router->pool, &call->job) != STATUS_OK) {
-        call_free(call);
-        metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
-        routes_reply_error(exchange, 503, "overloaded", NULL,
-                           "Too many requests wait to be tokenised.");
+    struct text_call *self = calloc(1, sizeof *self + router->model_count * sizeof self->rules[0]);
+    CHECK(self != NULL);
+    self->call =
+        (struct pool_call){.router = router, .work = work, .refuse = refuse, .free = call_free};
+    self->work = wanted;
+    served_models_rules(router, self->rules);
+    buffer_add(&self->body, request->body, request->body_bytes);
+    const size_t bytes = self->body.size + sizeof *self;
+    if (pool_call_start(&self->call, router->pool, exchange, bytes) == STATUS_OK)
         return;
-    }
-    http_exchange_set_context(exchange, &call->owner);
+    metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
+    routes_reply_error(exchange, 503, "overloaded", NULL,
+                       "Too many requests wait to be tokenised.");
 }
 
 void text_call_tokenize(struct router *router, struct http_exchange *exchange,
