@@ -11,8 +11,8 @@ enum { GROUP = WEIGHT_GROUP, INT4_MAX = 15, GRIDS = 21 };
 
 /* Millions of groups are fitted in a load. Compiled for two widths of vector; nothing is fused or
  * reordered, so both give the same bits. ThreadSanitizer cannot start programs that have such
- * functions. */
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+ * functions, and clang before 16 calls them by another name in every other file. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define FIT_CLONES __attribute__((target_clones("avx2", "default"), optimize("O3")))
 #else
 #define FIT_CLONES
