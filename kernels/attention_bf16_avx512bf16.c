@@ -455,14 +455,26 @@ AVX512_INLINE void widen_v(const uint8_t *q, const float *scales, uint32_t padde
     }
 }
 
-/* Where the rows' next block stands; false if there is none, and nothing was written. */
+/* Where the block stands that is read after the one at `first`: the rows' next one, or the first of
+ * the task that probably comes then. False if there is none, and nothing was written. */
 static bool find_ahead(const struct attention_rows *rows, uint32_t first, struct block_parts *ahead)
 {
-    const struct row_range all = {0, rows->task->row_count};
+    const struct attention_task *task = rows->task;
+    const struct row_range all = {0, task->row_count};
     const uint32_t next = first + ATTENTION_BLOCK;
-    if (rows->visible[all.end - 1] <= next)
+    if (rows->visible[all.end - 1] > next && next / ATTENTION_SEGMENT < task->segment_end) {
+        block_parts_find(task, next, seen_by_range(rows, all, next), ahead);
+        return true;
+    }
+    if (!task->next.slots)
         return false;
-    block_parts_find(rows->task, next, seen_by_range(rows, all, next), ahead);
+    const uint32_t block = task->next.first / ATTENTION_BLOCK * ATTENTION_BLOCK;
+    const uint32_t left = task->next.end - block;
+    const struct block_span seen = {task->next.first - block,
+                                    left < ATTENTION_BLOCK ? left : ATTENTION_BLOCK};
+    const struct attention_task then = {
+        .kv = task->kv, .slots = task->next.slots, .kv_head = task->next.kv_head};
+    block_parts_find(&then, block, seen, ahead);
     return true;
 }
 

@@ -115,22 +115,61 @@ static uint32_t find_sequence(const struct attention_start *starts, uint32_t cou
     return first;
 }
 
+/* A piece of the job. */
+struct piece_place {
+    uint32_t sequence;
+    uint32_t item;          /* inside the sequence */
+    uint32_t segment_first; /* of its range */
+    bool range;             /* one of several of its item */
+};
+
+static struct piece_place find_piece(const struct attention_job *job, uint32_t piece)
+{
+    const struct attention_start *starts = job->cpu->attention_starts;
+    const uint32_t sequence = find_sequence(starts, job->args->sequence_count, piece);
+    const uint32_t ranges = range_count(job, sequence);
+    piece -= starts[sequence].piece;
+    return (struct piece_place){
+        .sequence = sequence,
+        .item = piece / ranges,
+        .segment_first = first_segment(job->args, sequence) + piece % ranges * job->range_segments,
+        .range = ranges > 1,
+    };
+}
+
+/* Where the member that computes this piece will probably go on: those that are equally fast take
+ * turns. */
+static struct attention_next piece_after(const struct attention_job *job, uint32_t piece)
+{
+    const uint32_t next = piece + team_count(job->cpu->team);
+    if (next >= job->piece_count)
+        return (struct attention_next){0};
+    const struct piece_place place = find_piece(job, next);
+    const struct attention_task task = item_task(job->args, place.sequence, place.item);
+    const uint32_t group = task.heads / task.kv->kv_heads;
+    const uint32_t start = attention_start(task.position + task.row_first / group, task.window);
+    const uint32_t first = place.segment_first * ATTENTION_SEGMENT;
+    const uint32_t end = task.position + (task.row_first + task.row_count - 1) / group + 1;
+    if (end <= first) /* early rows see nothing of a late range */
+        return (struct attention_next){0};
+    return (struct attention_next){.slots = task.slots,
+                                   .kv_head = task.kv_head,
+                                   .first = start > first ? start : first,
+                                   .end = end};
+}
+
 static void attention_piece(void *arg, uint32_t member, uint32_t piece)
 {
     const struct attention_job *job = arg;
-    const struct attention_args *args = job->args;
-    const struct attention_start *starts = job->cpu->attention_starts;
-    const uint32_t sequence = find_sequence(starts, args->sequence_count, piece);
-    const uint32_t first_item = starts[sequence].item;
-    const uint32_t ranges = range_count(job, sequence);
-    piece -= starts[sequence].piece;
-    struct attention_task task = item_task(args, sequence, piece / ranges);
+    const struct piece_place place = find_piece(job, piece);
+    struct attention_task task = item_task(job->args, place.sequence, place.item);
     task.scratch = job->cpu->attention_scratch + member * job->cpu->attention_scratch_bytes;
-    if (ranges > 1)
-        attend_range(job, &task, first_item + piece / ranges,
-                     first_segment(args, sequence) + piece % ranges * job->range_segments);
+    task.next = piece_after(job, piece);
+    if (place.range)
+        attend_range(job, &task, job->cpu->attention_starts[place.sequence].item + place.item,
+                     place.segment_first);
     else
-        kernel_for(job->cpu, args->kv.dtype)(&task);
+        kernel_for(job->cpu, task.kv->dtype)(&task);
 }
 
 /* Chooses the ranges when there are too few items, and counts the pieces. */

@@ -177,6 +177,12 @@ struct kv_write_task {
 };
 typedef void kv_write_kernel(const struct kv_write_task *task);
 
+/* Attention: the tokens [first, end), end > first, that are probably read after a task, only to be
+ * asked for. */
+struct attention_next {
+    const uint32_t *slots;        /* NULL: not known */
+    uint32_t kv_head, first, end; /* tokens it sees */
+};
 /* Query rows of one key/value head of one sequence. Row r is token r / group, head r % group. The
  * dtype of the slot is that of the pages. */
 enum { ATTENTION_TILE_ROWS = 24, ATTENTION_BLOCK = 64, ATTENTION_SEGMENT = 512 };
@@ -196,6 +202,7 @@ struct attention_task {
      * instead of the result to `out`, to be merged when all of them are done. Without: all. */
     uint32_t segment_first, segment_end;
     float *partials; /* [segment] of attention_partial_bytes(head_dim), or NULL */
+    struct attention_next next;
 };
 typedef void attention_kernel(const struct attention_task *task);
 size_t attention_scratch_bytes(uint32_t head_dim);
