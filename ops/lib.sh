@@ -146,11 +146,12 @@ build_tree() {
   progress_end
 }
 
-# The "[done/all]" counter of ninja, one line a tenth where the output is no terminal.
+# build_with_progress FOLDER LABEL LOG [TARGET]: the "[done/all]" counter of ninja, one line a tenth
+# where the output is no terminal.
 build_with_progress() {
   local folder=$1 label=$2 log=$3
   local line counter finished all tenth='' shown=''
-  NINJA_STATUS='[%f/%t] ' cmake --build "$folder" -j "$(nproc)" 2>&1 |
+  NINJA_STATUS='[%f/%t] ' cmake --build "$folder" -j "$(nproc)" ${4:+--target "$4"} 2>&1 |
     while IFS= read -r line; do
       printf '%s\n' "$line" >>"$log"
       counter=${line%%]*}

@@ -150,7 +150,9 @@ static uint32_t set_state(struct subset *subset, uint32_t count, uint32_t rule, 
         CHECK(subset->members != NULL);
     }
     const uint32_t state = out->state_count++;
-    memcpy(subset->members + subset->member_count, subset->found, count * sizeof *subset->found);
+    if (count > 0) /* of the empty set there may be no memory yet */
+        memcpy(subset->members + subset->member_count, subset->found,
+               count * sizeof *subset->found);
     subset->sets[state] = (struct set){.begin = subset->member_count, .count = count, .rule = rule};
     subset->member_count += count;
     const uint32_t final = subset->build->rules[rule].final;
