@@ -113,9 +113,12 @@ static struct value joined(struct jinja_run *run, struct value a, struct value b
     struct jinja_heap *heap = &run->heap;
     if (a.kind == KIND_STRING) {
         struct builder text = {.heap = heap};
-        builder_add_string(&text, a.string);
-        builder_add_string(&text, b.string);
-        return builder_value(&text);
+        const bool safe = a.string->safe || b.string->safe;
+        builder_add_string(&text, safe ? string_escaped(heap, a.string) : a.string);
+        builder_add_string(&text, safe ? string_escaped(heap, b.string) : b.string);
+        struct value both = builder_value(&text);
+        both.string->safe = safe;
+        return both;
     }
     struct value list = value_list(heap, a.kind);
     for (size_t i = 0; i < a.list->count; i++)
@@ -134,7 +137,9 @@ static struct value repeated(struct jinja_run *run, struct value value, int64_t 
             jinja_charge(heap, 1);
             builder_add_string(&text, value.string);
         }
-        return builder_value(&text);
+        struct value all = builder_value(&text);
+        all.string->safe = value.string->safe;
+        return all;
     }
     struct value list = value_list(heap, value.kind);
     for (int64_t i = 0; i < count && value.list->count > 0; i++)

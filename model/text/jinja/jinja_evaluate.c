@@ -220,23 +220,31 @@ static struct value call_evaluate(struct jinja_run *run, const struct node *node
     return value_call(run, callee, &args);
 }
 
+/* As in the reference, a name that is not known matters only where it is used. */
+static struct value named_call(struct jinja_run *run, const struct node *node, struct value self,
+                               const struct args *args)
+{
+    const char *what = node->kind == NODE_FILTER ? "filter" : "test";
+    run->heap.line = node->line;
+    run->heap.column = node->column;
+    if (node->builtin == NULL)
+        jinja_fail(&run->heap, STATUS_INVALID, "there is no %s named '%.*s'", what,
+                   (int)(node->text.bytes < 40 ? node->text.bytes : 40), node->text.data);
+    return builtin_call(run, node->builtin, self, args, what);
+}
+
 struct value filter_apply(struct jinja_run *run, struct value input, const struct node *node)
 {
     const struct value value = node->a != NULL ? filter_apply(run, input, node->a) : input;
     const struct args args = evaluate_args(run, &node->items, 0);
-    run->heap.line = node->line;
-    run->heap.column = node->column;
-    return builtin_call(run, node->builtin, value, &args, "filter");
+    return named_call(run, node, value, &args);
 }
 
 static struct value builtin_evaluate(struct jinja_run *run, const struct node *node)
 {
     const struct value input = evaluate(run, node->a);
     const struct args args = evaluate_args(run, &node->items, 0);
-    run->heap.line = node->line;
-    run->heap.column = node->column;
-    const struct value value = builtin_call(run, node->builtin, input, &args,
-                                            node->kind == NODE_FILTER ? "filter" : "test");
+    const struct value value = named_call(run, node, input, &args);
     return node->kind == NODE_TEST ? value_bool(value_true(&run->heap, value) != node->op) : value;
 }
 

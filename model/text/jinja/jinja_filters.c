@@ -106,13 +106,20 @@ static const struct builtin *named_builtin(struct jinja_run *run, struct value n
     return builtin;
 }
 
+/* What is false has no items for these filters, whether or not it can be walked. */
+static const struct list *walked(struct jinja_run *run, struct value value)
+{
+    static const struct list none;
+    return value_true(&run->heap, value) ? value_items(&run->heap, value) : &none;
+}
+
 FILTER(filter_map)
 {
     struct value out = value_list(&run->heap, KIND_GENERATOR);
     const struct value attribute = named_arg(args, "attribute");
     if (args->count == 0 && attribute.kind == KIND_ABSENT)
         jinja_fail(&run->heap, STATUS_INVALID, "the filter 'map' needs the name of a filter");
-    const struct list *items = value_items(&run->heap, self);
+    const struct list *items = walked(run, self);
     if (args->count == 0) {
         const struct value otherwise = named_arg(args, "default");
         for (size_t i = 0; i < items->count; i++) {
@@ -147,7 +154,7 @@ static struct value selected(struct jinja_run *run, struct value self, const str
     const struct builtin *test = rest.count > 0 ? named_builtin(run, rest.items[0], true) : NULL;
     rest.items += rest.count > 0;
     rest.count -= rest.count > 0;
-    const struct list *items = value_items(heap, self);
+    const struct list *items = walked(run, self);
     for (size_t i = 0; i < items->count; i++) {
         struct value value = items->items[i];
         if (by_attribute)

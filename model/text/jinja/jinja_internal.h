@@ -50,6 +50,7 @@ struct string {
     const uint8_t *marks; /* FROM_BOTH: a byte for each of data, 1: input */
     size_t bytes;
     enum origin origin;
+    bool safe; /* jinja2's Markup: what is joined to it is escaped for HTML */
 };
 
 enum kind {
@@ -314,6 +315,8 @@ size_t string_find(struct jinja_heap *heap, const struct string *string,
                    const struct string *needle, size_t from);
 struct value string_strip(struct jinja_heap *heap, const struct string *string,
                           const struct string *characters, bool left, bool right);
+/* For HTML; what is safe stays. The result is safe. */
+const struct string *string_escaped(struct jinja_heap *heap, const struct string *string);
 /* characters of a string as a list of strings */
 struct value string_characters(struct jinja_heap *heap, const struct string *string);
 struct value string_replace(struct jinja_heap *heap, const struct string *string,

@@ -56,7 +56,9 @@ static struct value cased(struct jinja_run *run, const struct string *text, enum
         }
         at = next;
     }
-    return builder_value(&out);
+    struct value value = builder_value(&out);
+    value.string->safe = text->safe;
+    return value;
 }
 
 METHOD(str_lower)

@@ -374,9 +374,6 @@ static struct node *filter_node(struct parser *parser, struct node *of)
     node->a = of;
     dotted_name(parser, node);
     node->builtin = filter_find(&node->text);
-    if (node->builtin == NULL)
-        jinja_fail(parser->heap, STATUS_INVALID, "there is no filter named '%.*s'",
-                   (int)(node->text.bytes < 40 ? node->text.bytes : 40), node->text.data);
     if (parser_skip_op(parser, "("))
         arguments_read(parser, node);
     return node;
@@ -389,9 +386,6 @@ static struct node *test_node(struct parser *parser, struct node *of)
     node->op = parser_skip_word(parser, "not");
     dotted_name(parser, node);
     node->builtin = test_find(&node->text);
-    if (node->builtin == NULL)
-        jinja_fail(parser->heap, STATUS_INVALID, "there is no test named '%.*s'",
-                   (int)(node->text.bytes < 40 ? node->text.bytes : 40), node->text.data);
     const struct token *token = parser_peek(parser, 0);
     if (parser_skip_op(parser, "(")) {
         arguments_read(parser, node);

@@ -157,7 +157,7 @@ TEST(is_test)
 }
 TEST(is_escaped)
 {
-    return value_bool(false); // nothing is marked as safe: prompts are no HTML
+    return value_bool(self.kind == KIND_STRING && self.string->safe);
 }
 
 static const struct builtin tests[] = {

@@ -31,6 +31,7 @@ struct value string_part(struct jinja_heap *heap, const struct string *string, s
 {
     struct value part = string_value(heap, string->data + from, to - from, string->origin);
     part.string->marks = string->origin == FROM_BOTH ? string->marks + from : NULL;
+    part.string->safe = string->safe;
     return part;
 }
 
@@ -155,4 +156,29 @@ struct value string_replace(struct jinja_heap *heap, const struct string *string
     builder_add(&out, string->data + done, string->bytes - done,
                 string->marks != NULL ? string->marks + done : NULL, string->origin);
     return builder_value(&out);
+}
+
+const struct string *string_escaped(struct jinja_heap *heap, const struct string *string)
+{
+    static const struct {
+        char character;
+        const char *text;
+    } escapes[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
+    struct builder out = {.heap = heap};
+    size_t done = 0;
+    if (string->safe)
+        return string;
+    for (size_t at = 0; at < string->bytes; at++) {
+        for (size_t i = 0; i < ARRAY_COUNT(escapes); i++) {
+            if (string->data[at] != escapes[i].character)
+                continue;
+            builder_add_string(&out, string_part(heap, string, done, at).string);
+            builder_add_text(&out, escapes[i].text);
+            done = at + 1;
+        }
+    }
+    builder_add_string(&out, string_part(heap, string, done, string->bytes).string);
+    struct value escaped = builder_value(&out);
+    escaped.string->safe = true;
+    return escaped.string;
 }

@@ -229,24 +229,15 @@ FILTER(filter_indent)
 
 FILTER(filter_escape)
 {
-    static const struct {
-        char character;
-        const char *text;
-    } escapes[] = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
-    const struct string *text = value_str(&run->heap, self);
-    struct builder out = {.heap = &run->heap};
-    size_t done = 0;
-    for (size_t at = 0; at < text->bytes; at++) {
-        for (size_t i = 0; i < ARRAY_COUNT(escapes); i++) {
-            if (text->data[at] != escapes[i].character)
-                continue;
-            builder_add_string(&out, string_part(&run->heap, text, done, at).string);
-            builder_add_text(&out, escapes[i].text);
-            done = at + 1;
-        }
-    }
-    builder_add_string(&out, string_part(&run->heap, text, done, text->bytes).string);
-    return builder_value(&out);
+    const struct string *text = string_escaped(&run->heap, value_str(&run->heap, self));
+    return string_part(&run->heap, text, 0, text->bytes);
+}
+
+FILTER(filter_safe)
+{
+    struct value text = filter_string(run, self, a, args);
+    text.string->safe = true;
+    return text;
 }
 
 FILTER(filter_urlencode)
@@ -339,7 +330,7 @@ static const struct builtin filters[] = {
     {"center", "width", 0, filter_center},
     {"replace", "old new count", 2, filter_replace},
     {"string", "", 0, filter_string},
-    {"safe", "", 0, filter_string},
+    {"safe", "", 0, filter_safe},
     {"int", "default base", 0, filter_int},
     {"float", "default", 0, filter_float},
     {"abs", "", 0, filter_abs},
