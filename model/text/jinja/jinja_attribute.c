@@ -192,7 +192,7 @@ struct value slice_get(struct jinja_run *run, struct value of, struct value star
     struct jinja_heap *heap = &run->heap;
     value_use(heap, of);
     if (of.kind != KIND_STRING && !value_is_sequence(of))
-        return missing(run, of, string_text(heap, "slice").string);
+        jinja_fail(heap, STATUS_INVALID, "'%s' object can not be sliced", value_type(of));
     const int64_t by = step.kind == KIND_NONE ? 1 : value_as_int(heap, step, "the step of a slice");
     if (by == 0)
         jinja_fail(heap, STATUS_INVALID, "slice step cannot be zero");

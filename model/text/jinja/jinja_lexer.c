@@ -191,6 +191,10 @@ static size_t escape_read(struct lexer *lexer, size_t at, char *out, size_t *cou
             return at + 1;
         }
     }
+    if (c == 'N') {
+        place_set(lexer, at);
+        jinja_fail(lexer->heap, STATUS_UNSUPPORTED, "characters by their names are not known");
+    }
     const int wanted = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : digit_of(c) < 8 ? 3 : 0;
     const int base = digit_of(c) < 8 ? 8 : 16;
     if (wanted == 0) { // no escape: both characters stay
@@ -287,6 +291,8 @@ static size_t number_read(struct lexer *lexer, size_t at)
         token->real = strtod(text, NULL);
     else
         token->integer = strtoll(text, NULL, base);
+    if (token->kind == TOKEN_INTEGER && base == 10 && text[0] == '0' && strspn(text, "0") != count)
+        jinja_fail(lexer->heap, STATUS_INVALID, "an integer does not begin with 0");
     if (count == 0 || count == NUMBER_BYTES_MAX || (token->kind == TOKEN_INTEGER && errno != 0))
         jinja_fail(lexer->heap, STATUS_INVALID, "this number does not fit into 64 bits");
     return end;

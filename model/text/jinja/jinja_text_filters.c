@@ -212,7 +212,7 @@ FILTER(filter_indent)
                                        : 4))
                   .string;
     struct builder text = {.heap = heap};
-    builder_add_string(&text, value_str(heap, self));
+    builder_add_string(&text, value_as_string(heap, self, "what is indented"));
     builder_add_char(&text, '\n'); // or a line end at the end of the text would be lost
     const struct list *lines = string_lines(heap, builder_value(&text).string, false).list;
     struct builder out = {.heap = heap};
