@@ -340,6 +340,10 @@ static struct node *parse_postfix(struct parser *parser, struct node *node)
                 while (parser_skip_op(parser, ","))
                     if (!parser_is_op(parser, "]"))
                         node_add(parser->heap, &tuple->items, parse_subscript(parser));
+                for (size_t i = 0; i < tuple->items.count; i++)
+                    if (tuple->items.items[i]->kind == NODE_SLICE)
+                        jinja_fail(parser->heap, STATUS_INVALID,
+                                   "a slice can not be one of several indices");
                 item->b = tuple;
             }
             parser_expect_op(parser, "]");

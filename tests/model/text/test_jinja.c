@@ -96,7 +96,7 @@ Test(jinja, recorded_templates_render_byte_for_byte)
 Test(jinja, errors_have_a_place)
 {
     status_is("a\n{{ x.y }}", STATUS_INVALID, "line 2, column 6: 'x' is undefined");
-    status_is("{% if x %}\n", STATUS_INVALID, "line 1, column 4: the block that begins here");
+    status_is("{% if x %}\n", STATUS_INVALID, "line 1, column 7: the block that begins here");
     status_is("é{{ 1 + }}", STATUS_INVALID, "line 1, column 9: a value is wanted here");
     status_is("{{ 'a' }}\n\n  {{ raise_exception('no') }}", STATUS_INVALID, "line 3, column 6: no");
     status_is("{{ 1 | nope }}", STATUS_INVALID, "there is no filter named 'nope'");
