@@ -15,8 +15,7 @@ static void fill(struct jinja_run *run, void *arg)
     jinja_set_members(run, arg);
 }
 
-static enum status render(const struct json *line, struct jinja_prompt *prompt,
-                          struct error *error)
+static enum status render(const struct json *line, struct jinja_prompt *prompt, struct error *error)
 {
     size_t bytes;
     struct jinja *template;
