@@ -14,6 +14,7 @@ struct bench {
 };
 
 static const struct bench benches[] = {
+    {"grammar", "structured output: what a token mask costs", bench_grammar},
     {"kernels", "every kernel at model shapes, beside the machine's limits", bench_kernels},
     {"model", "tokens per second of prefill and decode, and where the time goes", bench_model},
     {"placement", "the choice of workers, by pages known and length of prompts", bench_placement},

@@ -191,6 +191,8 @@ Test(bench, wrong_options_have_their_sentences)
         {{"kernels", "--like", "7b"}, 2, "7b"},
         {{"placement", "--workers", "1"}, 2, "workers"},
         {{"placement", "--pages", "17000000"}, 2, "pages"},
+        {{"grammar"}, 2, "--model PATH is needed"},
+        {{"grammar", "--model", "/nowhere/model.gguf"}, 1, "/nowhere/model.gguf"},
         {{"model"}, 2, "--model is missing"},
         {{"model", "--model", "/nowhere/model.gguf"}, 1, "/nowhere/model.gguf"},
         {{"model", "--model", model, "--prefill", "0"}, 1, "--prefill is '0'"},
@@ -223,6 +225,27 @@ static const char *tiny_path(const char *type)
     const char *path = tiny_model_write(&bytes);
     buffer_free(&bytes);
     return path;
+}
+
+Test(bench, masks_of_every_kind_of_source)
+{
+    static const char *const kinds[] = {"JSON schema", "any JSON object", "expression", "rules"};
+    struct lines lines;
+    struct outcome outcome = CALL(command_bench, "grammar", "--model", tiny_path("f32"), "--json");
+    lines_parse(&outcome, &lines);
+    cr_assert_eq(lines.count, 1);
+    cr_expect_gt(number(lines.roots[0], "vocabulary"), 0);
+    cr_expect_eq(number(lines.roots[0], "limit_us"), 50);
+    for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
+        const struct json *row = json_get(lines.roots[0], kinds[i]);
+        cr_assert_not_null(row, "there is no %s", kinds[i]);
+        cr_expect_gt(number(row, "mean_us"), 0);
+        cr_expect_geq(number(row, "p99_us"), 0);
+        cr_expect_gt(number(row, "compile_ms"), 0);
+        cr_expect_gt(number(row, "bytes"), 0);
+    }
+    lines_free(&lines);
+    outcome_free(&outcome);
 }
 
 static const struct json *part_of(const struct json *line, const char *name)
