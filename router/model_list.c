@@ -74,7 +74,7 @@ static enum status add(struct model_list *list, const char *operand, const char 
     if (*path == '\0')
         return error_set(error, STATUS_INVALID, "--model: \"%.64s\" has no path", operand);
     struct model_entry *entry = &list->items[list->count];
-    *entry = (struct model_entry){0};
+    *entry = (struct model_entry){.tool_style = TOOL_STYLE_COUNT};
     entry->name = name                ? strdup(name)
                   : bytes > 0         ? strndup(operand, bytes)
                   : operand[0] == '=' ? strdup("")
@@ -116,6 +116,7 @@ void model_list_close(struct model_list *list)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         text_close(list->items[i].text);
+        jinja_free(list->items[i].template);
         free(list->items[i].name);
     }
     list->count = 0;

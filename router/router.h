@@ -31,8 +31,6 @@ struct router_options {
     uint32_t heartbeat_ms, worker_timeout_ms, lease_ms, drain_ms;
     uint64_t journal_bytes, journal_requests;
     uint32_t log_text;                /* enum router_log_text */
-    uint32_t tool_call_parser;        /* enum tool_style, TOOL_STYLE_COUNT: as the template says */
-    const struct jinja *template;     /* of chats, instead of the models' own; or NULL. Outlives */
     bool trust_template;              /* requests may bring one */
     bool no_vllm_metrics;             /* only our own names in /metrics */
     const char *http_cert, *http_key; /* PEM files; NULL: no TLS for clients */

@@ -29,6 +29,7 @@ struct served_model {
     uint32_t index; /* in the router's list, and to the fleet */
     const char *name;
     const struct text *text;
+    const struct jinja *template; /* of chats, instead of the text's own; or NULL */
     struct tool_manner tools;
     struct session_queue queue; /* QUEUED requests in their order */
     /* Of its workers that are up; read by each request, looked up when one comes or goes. */

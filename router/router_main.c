@@ -11,13 +11,12 @@
 #include "base/check.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "model/text/jinja/jinja.h"
+#include "router/model_list.h"
 #include "router/router.h"
 #include "transfer/fault.h"
 
 struct options {
-    const char *chat_template;
-    struct config_texts models;
+    struct config_texts models, chat_templates, tool_call_parsers;
     const char *model_name;
     uint32_t notify_fd;
     const char *fault;
@@ -58,8 +57,8 @@ static const struct config_row rows[] = {
      "requests at once, the queued ones included", 1, 65536},
     {"text-threads", CONFIG_U32, ROUTER_AT(text_threads), "1", "N",
      "threads for JSON, chat templates and tokenising", 1, 64},
-    {"chat-template", CONFIG_TEXT, AT(chat_template), NULL, "FILE",
-     "Jinja template of chats, instead of the models' own", 0, 0},
+    {"chat-template", CONFIG_TEXTS, AT(chat_templates), NULL, "[MODEL=]FILE",
+     "Jinja template of chats, instead of the model's own, or of all models that none names", 0, 0},
     {"trust-request-chat-template", CONFIG_FLAG, ROUTER_AT(trust_template), NULL, NULL,
      "use the chat_template of a request that has one", 0, 0},
     {"default-max-tokens", CONFIG_U32, ROUTER_AT(default_max_tokens), "0", "N",
@@ -119,9 +118,9 @@ static const struct config_row rows[] = {
     {"log-text", CONFIG_CHOICE, ROUTER_AT(log_text), "none", "none|errors|all",
      "log the first 1,500 bytes of request bodies and of answers, of those that failed or of all",
      0, 0},
-    {"tool-call-parser", CONFIG_CHOICE, ROUTER_AT(tool_call_parser), "auto",
-     "none|hermes|llama3|mistral|granite|auto",
-     "how the model writes tool calls; auto: as its chat template says", 0, 0},
+    {"tool-call-parser", CONFIG_TEXTS, AT(tool_call_parsers), NULL, "[MODEL=]STYLE",
+     "how the model writes tool calls: none, hermes, llama3, mistral, granite, or auto, as its chat "
+     "template says (the default)", 0, 0},
     {"no-vllm-metrics", CONFIG_FLAG, ROUTER_AT(no_vllm_metrics), NULL, NULL,
      "leave vLLM's names for the same numbers out of /metrics", 0, 0},
     {"fault", CONFIG_TEXT, AT(fault), NULL, "POINT[:N[+]]:ACTION,...",
@@ -248,17 +247,13 @@ int main(int argc, char **argv)
     }
     if (fault_arm(options.fault, options.enable_fault_injection, &error) != STATUS_OK)
         return fail(&options, &error);
-    struct jinja *template = NULL;
     struct model_list models;
-    if (options.chat_template && jinja_open(options.chat_template, &template, &error) != STATUS_OK)
+    if (model_list_open(&options.models, options.model_name, &models, &error) != STATUS_OK)
         return fail(&options, &error);
-    if (model_list_open(&options.models, options.model_name, &models, &error) != STATUS_OK) {
-        jinja_free(template);
-        return fail(&options, &error);
-    }
-    options.router.template = template;
-    const int code = serve(&options, &models);
+    const bool told =
+        model_list_templates(&models, &options.chat_templates, &error) == STATUS_OK &&
+        model_list_tool_styles(&models, &options.tool_call_parsers, &error) == STATUS_OK;
+    const int code = told ? serve(&options, &models) : fail(&options, &error);
     model_list_close(&models);
-    jinja_free(template);
     return code;
 }

@@ -29,19 +29,18 @@ static bool refuses_system(const struct text *text, const struct jinja *template
 }
 
 /* A model whose template shows tools is told of them there, in the style that it shows. */
-static struct tool_manner choose_manner(const struct router_options *options,
-                                        const struct text *text)
+static struct tool_manner choose_manner(const struct model_entry *entry)
 {
     size_t bytes;
-    const char *source = text_chat_source(text, options->template, &bytes);
+    const char *source = text_chat_source(entry->text, entry->template, &bytes);
     const enum tool_style shown = tool_style_of_template(source, bytes);
-    const bool told = options->tool_call_parser < TOOL_STYLE_COUNT;
-    return (struct tool_manner){.style = told ? (enum tool_style)options->tool_call_parser
+    const bool told = entry->tool_style < TOOL_STYLE_COUNT;
+    return (struct tool_manner){.style = told                       ? entry->tool_style
                                          : shown != TOOL_STYLE_NONE ? shown
                                                                     : TOOL_STYLE_HERMES,
                                 .in_template = tool_template_takes_tools(source, bytes) &&
                                                (told || shown != TOOL_STYLE_NONE),
-                                .no_system = refuses_system(text, options->template)};
+                                .no_system = refuses_system(entry->text, entry->template)};
 }
 
 void served_models_init(struct router *router, const struct model_list *list)
@@ -52,7 +51,8 @@ void served_models_init(struct router *router, const struct model_list *list)
         model->index = i;
         model->name = list->items[i].name;
         model->text = list->items[i].text;
-        model->tools = choose_manner(&router->options, model->text);
+        model->template = list->items[i].template;
+        model->tools = choose_manner(&list->items[i]);
         TAILQ_INIT(&model->queue);
         if (list->count > 1)
             model->metrics = router_metrics_create();
@@ -90,7 +90,7 @@ void served_models_rules(const struct router *router, struct openai_rules *rules
             .page_tokens = model->page_tokens,
             .default_max_tokens = router->options.default_max_tokens,
             .tools = model->tools,
-            .template = router->options.template,
+            .template = model->template,
             .trust_template = router->options.trust_template,
             .grammars = router->grammars,
         };

@@ -30,6 +30,10 @@ class Models:
         self.processes = {}
         try:
             served = [f"--model={name}={path}" for name, path in self.models.items()]
+            for name, text in (("b", "B"), ("all", "others")):
+                template = self.folder / f"{name}.jinja"
+                template.write_text(text + ": {{ messages[0].content }}")
+                served.append(f"--chat-template={'b=' if name == 'b' else ''}{template}")
             self.start("router", "baton-router", *served, "--http", "127.0.0.1:0", "--control",
                        "127.0.0.1:0", "--state-dir", self.folder, "--local-prefill-tokens", "0")
             self.http, self.control = wait_for(self._ports, "the router")
@@ -112,6 +116,14 @@ class ModelsTest(unittest.TestCase):
     def up(self, model):
         return [worker for worker in self.client.get("/workers").json()["workers"]
                 if worker["state"] == "up" and worker["model"] == model]
+
+    def test_each_model_has_its_chat_template(self):
+        for model, wanted in (("a", "others: hi"), ("b", "B: hi"), ("c", "others: hi")):
+            chat = self.client.post("/tokenize", {
+                "model": model, "messages": [{"role": "user", "content": "hi"}]}).json()
+            text = self.client.post("/detokenize", {
+                "model": model, "tokens": chat["tokens"]}).json()["prompt"]
+            self.assertEqual(text.removeprefix("<s>"), wanted, model)
 
     def test_requests_at_once_are_answered_by_their_models(self):
         """Three times over: later rounds find their prompts in the caches of their own model."""

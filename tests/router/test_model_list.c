@@ -106,3 +106,77 @@ Test(model_list, a_file_that_is_not_there)
     cr_expect_neq(OPEN(NULL, tiny_model_path(), "b=/nowhere/b.gguf"), STATUS_OK);
     cr_expect(strstr(error.text, "/nowhere/b.gguf"), "%s", error.text);
 }
+
+static const char *template_file(const char *name, const char *source)
+{
+    static char paths[2][700];
+    static uint32_t turn;
+    char *path = paths[turn++ % ARRAY_COUNT(paths)];
+    snprintf(path, sizeof paths[0], "%s/%s.jinja", scratch_folder(), name);
+    FILE *file = fopen(path, "w");
+    cr_assert(file && fputs(source, file) >= 0 && fclose(file) == 0);
+    return path;
+}
+
+static const char *template_of(const char *name)
+{
+    size_t bytes;
+    for (uint32_t i = 0; i < list.count; i++) {
+        if (strcmp(list.items[i].name, name) == 0)
+            return list.items[i].template ? jinja_source(list.items[i].template, &bytes) : "";
+    }
+    return NULL;
+}
+
+#define TEXTS(...)                                                                                 \
+    (&(struct config_texts){.items = {__VA_ARGS__},                                                \
+                            .count = sizeof((const char *const[]){__VA_ARGS__}) /                  \
+                                     sizeof(const char *)})
+
+/* One model's own goes before the one that is of all others. */
+Test(model_list, templates_and_styles_of_one_model_and_of_the_others)
+{
+    const char *one = template_file("one", "1");
+    const char *all = template_file("all", "2");
+    cr_assert_eq(OPEN(NULL, named("a", tiny_twin_path()), named("c", tiny_other_path())), STATUS_OK,
+                 "%s", error.text);
+    cr_expect_str_eq(template_of("a"), "");
+    cr_expect_eq(list.items[0].tool_style, TOOL_STYLE_COUNT);
+    cr_expect_eq(model_list_templates(&list, TEXTS(all, named("c", one)), &error), STATUS_OK, "%s",
+                 error.text);
+    cr_expect_eq(model_list_tool_styles(&list, TEXTS("c=mistral", "none"), &error), STATUS_OK, "%s",
+                 error.text);
+    cr_expect_str_eq(template_of("a"), "2");
+    cr_expect_str_eq(template_of("c"), "1");
+    cr_expect_eq(list.items[0].tool_style, TOOL_STYLE_NONE);
+    cr_expect_eq(list.items[1].tool_style, TOOL_STYLE_MISTRAL);
+    model_list_close(&list);
+}
+
+Test(model_list, what_is_said_twice_or_of_nobody)
+{
+    const char *one = template_file("one", "1");
+    const struct {
+        const struct config_texts *operands;
+        const char *a, *b;
+    } templates[] = {
+        {TEXTS(one, one), "both for the models that none names", "one.jinja"},
+        {TEXTS("a=x.jinja", "a=y.jinja"), "both of the model a", "y.jinja"},
+        {TEXTS("b=/nowhere.jinja"), "--chat-template", "b=/nowhere.jinja"},
+        {TEXTS(template_file("bad", "{% if %}")), "\"a\"", "line 1"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(templates); i++) {
+        cr_assert_eq(OPEN(NULL, named("a", tiny_model_path())), STATUS_OK, "%s", error.text);
+        cr_expect_neq(model_list_templates(&list, templates[i].operands, &error), STATUS_OK);
+        cr_expect(strstr(error.text, templates[i].a) && strstr(error.text, templates[i].b), "%s",
+                  error.text);
+        model_list_close(&list);
+    }
+    cr_assert_eq(OPEN(NULL, named("a", tiny_model_path())), STATUS_OK, "%s", error.text);
+    cr_expect_eq(model_list_tool_styles(&list, TEXTS("a=qwen"), &error), STATUS_INVALID);
+    cr_expect(strstr(error.text, "\"qwen\"") && strstr(error.text, "granite, auto"), "%s",
+              error.text);
+    cr_expect_eq(model_list_tool_styles(&list, TEXTS("b=none"), &error), STATUS_INVALID);
+    cr_expect(strstr(error.text, "b=none"), "%s", error.text);
+    model_list_close(&list);
+}
