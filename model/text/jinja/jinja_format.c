@@ -176,7 +176,8 @@ struct value string_format(struct jinja_run *run, const struct string *format,
         at = sign != NULL ? format_one(&formatter, format, end + 1) : end;
     }
     if (formatter.next < count && mapping == NULL &&
-        !(count == 1 && items[0].kind == KIND_LIST && formatter.next == 0))
+        !(count == 1 && formatter.next == 0 &&
+          (items[0].kind == KIND_LIST || items[0].kind == KIND_UNDEFINED))) // as good as a mapping
         jinja_fail(&run->heap, STATUS_INVALID,
                    "not all arguments converted during string formatting");
     return builder_value(&formatter.out);
