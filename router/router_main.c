@@ -119,8 +119,8 @@ static const struct config_row rows[] = {
      "log the first 1,500 bytes of request bodies and of answers, of those that failed or of all",
      0, 0},
     {"tool-call-parser", CONFIG_TEXTS, AT(tool_call_parsers), NULL, "[MODEL=]STYLE",
-     "how the model writes tool calls: none, hermes, llama3, mistral, granite, or auto, as its chat "
-     "template says (the default)", 0, 0},
+     "how the model writes tool calls: none, hermes, llama3, mistral, granite, or (the default) "
+     "auto, as its chat template says", 0, 0},
     {"no-vllm-metrics", CONFIG_FLAG, ROUTER_AT(no_vllm_metrics), NULL, NULL,
      "leave vLLM's names for the same numbers out of /metrics", 0, 0},
     {"fault", CONFIG_TEXT, AT(fault), NULL, "POINT[:N[+]]:ACTION,...",
