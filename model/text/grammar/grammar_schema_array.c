@@ -56,6 +56,9 @@ static bool unique_check(struct schema *schema, const struct conjunction *all, u
 {
     for (uint32_t m = 0; m < all->count; m++) {
         const struct json *unique = member_get(all, m, "uniqueItems");
+        if (unique != NULL && json_kind(unique) != JSON_BOOL)
+            return schema_fail(schema, STATUS_INVALID, all->members[m].place, "uniqueItems",
+                               "it is true or false");
         if (unique != NULL && json_kind(unique) == JSON_BOOL && json_bool(unique) && most > 1)
             return schema_fail(schema, STATUS_UNSUPPORTED, all->members[m].place, "uniqueItems",
                                "this keyword is supported for at most one item only");

@@ -104,6 +104,9 @@ struct number_bounds {
     bool has_low, has_high, low_open, high_open;
 };
 bool schema_bounds(struct schema *schema, const struct conjunction *all, struct number_bounds *out);
+/* multipleOf: *whole is set where only integers fit; false after a failure. */
+bool schema_multiples(struct schema *schema, const struct conjunction *all, bool *whole);
+bool number_inexact(double value); /* so large that an integer of a schema may not be this double */
 void schema_number(struct schema *schema, const struct conjunction *all, uint32_t types,
                    uint32_t from, uint32_t to);
 

@@ -10,6 +10,16 @@
 
 enum { DIGITS_MAX = 40, EXACT_DIGITS = 15 };
 
+/* From here to where numbers have more digits than are written, a double is not the number that
+ * the schema says. */
+static const double INEXACT_FROM = 0x1p53;
+static const double MOST = 1e18;
+
+bool number_inexact(double value)
+{
+    return fabs(value) >= INEXACT_FROM;
+}
+
 bool schema_bounds(struct schema *schema, const struct conjunction *all, struct number_bounds *out)
 {
     static const struct {
@@ -29,6 +39,9 @@ bool schema_bounds(struct schema *schema, const struct conjunction *all, struct 
                 return schema_fail(schema, STATUS_INVALID, all->members[m].place, rows[i].keyword,
                                    "it is a number");
             const double bound = json_number(value);
+            if (number_inexact(bound) && fabs(bound) < MOST)
+                return schema_fail(schema, STATUS_UNSUPPORTED, all->members[m].place,
+                                   rows[i].keyword, "a bound from 2^53 to 10^18 is not supported");
             const struct json *flag =
                 member_get(all, m, rows[i].low ? "exclusiveMinimum" : "exclusiveMaximum");
             const bool open =
@@ -187,18 +200,17 @@ static void decimal_most(struct decimal *out)
 static bool positive_write(struct grammar_build *build, const struct number_bounds *bounds,
                            bool whole, uint32_t from, uint32_t to)
 {
-    const double most = 1e18;
     struct range range = {.build = build, .to = to};
     if (!decimal_make(bounds->has_low ? bounds->low : 0, bounds->has_low && bounds->low_open,
                       &range.low))
         return false;
-    if (!bounds->has_high || bounds->high >= most)
+    if (!bounds->has_high || bounds->high >= MOST)
         decimal_most(&range.high);
     else if (!decimal_make(bounds->high, bounds->high_open, &range.high))
         return false;
     if (whole)
         range.low.fraction_count = range.high.fraction_count = 0;
-    const bool high_bound = bounds->has_high && bounds->high < most;
+    const bool high_bound = bounds->has_high && bounds->high < MOST;
     const uint32_t longest = high_bound && range.high.whole_count > range.low.whole_count
                                  ? range.high.whole_count
                                  : range.low.whole_count;
@@ -257,7 +269,7 @@ static bool range_write(struct schema *schema, struct number_bounds bounds, bool
     return fine;
 }
 
-static bool multiples_check(struct schema *schema, const struct conjunction *all, bool *whole)
+bool schema_multiples(struct schema *schema, const struct conjunction *all, bool *whole)
 {
     for (uint32_t m = 0; m < all->count; m++) {
         const struct json *value = member_get(all, m, "multipleOf");
@@ -278,11 +290,10 @@ static bool multiples_check(struct schema *schema, const struct conjunction *all
 void schema_number(struct schema *schema, const struct conjunction *all, uint32_t types,
                    uint32_t from, uint32_t to)
 {
-    const double most = 1e18;
     struct number_bounds bounds;
     bool whole = (types & TYPE_FRACTION) == 0;
     const uint32_t place = all->count > 0 ? all->members[0].place : 0;
-    if (!multiples_check(schema, all, &whole) || !schema_bounds(schema, all, &bounds))
+    if (!schema_multiples(schema, all, &whole) || !schema_bounds(schema, all, &bounds))
         return;
     if (!bounds.has_low && !bounds.has_high) {
         build_call(schema->build, from, to, whole ? schema->rules.integer : schema->rules.number);
@@ -294,8 +305,8 @@ void schema_number(struct schema *schema, const struct conjunction *all, uint32_
         schema_unmet(schema, place, "minimum", "no number is between the bounds");
         return;
     }
-    if ((bounds.has_low && bounds.low >= most) || (bounds.has_high && bounds.high <= -most))
-        schema_fail(schema, STATUS_UNSUPPORTED, place, bounds.low >= most ? "minimum" : "maximum",
+    if ((bounds.has_low && bounds.low >= MOST) || (bounds.has_high && bounds.high <= -MOST))
+        schema_fail(schema, STATUS_UNSUPPORTED, place, bounds.low >= MOST ? "minimum" : "maximum",
                     "numbers of more than 18 digits before the point are not supported");
     else if (!range_write(schema, bounds, whole, from, to))
         schema_fail(schema, STATUS_UNSUPPORTED, place, "minimum",

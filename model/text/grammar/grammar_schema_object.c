@@ -74,11 +74,11 @@ static bool properties_find(struct object *object)
         const uint32_t place = object->all->members[m].place;
         if (required == NULL || json_kind(required) == JSON_BOOL) // draft 3 has it within members
             continue;
-        for (size_t i = 0; i < json_count(required); i++) {
+        const bool list = json_kind(required) == JSON_ARRAY;
+        for (size_t i = 0; i < (list ? json_count(required) : 1); i++) {
             size_t bytes;
-            const struct json *item =
-                json_kind(required) == JSON_ARRAY ? json_at(required, i) : required;
-            if (json_kind(item) != JSON_STRING)
+            const struct json *item = list ? json_at(required, i) : required;
+            if (!list || json_kind(item) != JSON_STRING)
                 return schema_fail(object->schema, STATUS_INVALID, place, "required",
                                    "it is an array of strings");
             const char *name = json_string(item, &bytes);
@@ -200,6 +200,8 @@ static bool others_find(struct object *object)
 static void property_values(struct object *object, const char *name, struct conjunction *out)
 {
     struct schema *schema = object->schema;
+    bool known = false;
+    bool closed = false;
     *out = (struct conjunction){.count = 0};
     for (uint32_t m = 0; m < object->all->count; m++) {
         const uint32_t place = object->all->members[m].place;
@@ -222,7 +224,11 @@ static void property_values(struct object *object, const char *name, struct conj
         if (!evaluated && others != NULL)
             conjunction_add(schema, out, others,
                             schema_place(schema, place, "additionalProperties", 0), BUILD_NONE);
+        const struct json *last = member_get(object->all, m, "unevaluatedProperties");
+        closed |= last != NULL && json_kind(last) == JSON_BOOL && !json_bool(last);
+        known |= evaluated || others != NULL;
     }
+    out->never |= closed && !known; // a required name that nothing evaluates
 }
 
 static uint32_t key_write(struct grammar_build *build, uint32_t from, const char *name)

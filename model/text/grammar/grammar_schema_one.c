@@ -55,13 +55,13 @@ static uint32_t types_of(const struct conjunction *all, struct schema *schema)
     return types;
 }
 
-static bool requires(const struct conjunction *all, const char *name)
+static bool requires(struct schema *schema, const struct conjunction *all, const char *name)
 {
     for (uint32_t m = 0; m < all->count; m++) {
         const struct json *required = member_get(all, m, "required");
         const size_t count =
             required != NULL && json_kind(required) == JSON_ARRAY ? json_count(required) : 0;
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count && ++schema->compared <= COMPARED_MAX; i++) {
             size_t bytes;
             const struct json *item = json_at(required, i);
             if (json_kind(item) == JSON_STRING && strcmp(json_string(item, &bytes), name) == 0)
@@ -99,7 +99,7 @@ static bool objects_disjoint(struct schema *schema, const struct conjunction *a,
         const struct json *required = member_get(a, m, "required");
         const size_t count =
             required != NULL && json_kind(required) == JSON_ARRAY ? json_count(required) : 0;
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count && ++schema->compared <= COMPARED_MAX; i++) {
             const struct json *item = json_at(required, i);
             size_t bytes;
             if (json_kind(item) != JSON_STRING)
@@ -111,7 +111,8 @@ static bool objects_disjoint(struct schema *schema, const struct conjunction *a,
             bool closed_b;
             member_values(schema, a, name, &in_a, &closed_a);
             member_values(schema, b, name, &in_b, &closed_b);
-            if (closed_b || (requires(b, name) && schema_disjoint(schema, &in_a, &in_b, depth + 1)))
+            if (closed_b ||
+                (requires(schema, b, name) && schema_disjoint(schema, &in_a, &in_b, depth + 1)))
                 return true;
         }
     }

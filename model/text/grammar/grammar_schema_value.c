@@ -109,9 +109,14 @@ bool json_same(const struct json *a, const struct json *b)
     const enum json_kind kind = json_kind(a);
     const bool numbers = (kind == JSON_INT || kind == JSON_REAL) &&
                          (json_kind(b) == JSON_INT || json_kind(b) == JSON_REAL);
+    if (numbers && kind != json_kind(b)) {
+        const double real = json_number(kind == JSON_REAL ? a : b);
+        const int64_t whole = json_int(kind == JSON_INT ? a : b);
+        return real >= -0x1p63 && real < 0x1p63 && (int64_t)real == whole &&
+               (double)(int64_t)real == real;
+    }
     if (numbers)
-        return kind == JSON_INT && json_kind(b) == JSON_INT ? json_int(a) == json_int(b)
-                                                            : json_number(a) == json_number(b);
+        return kind == JSON_INT ? json_int(a) == json_int(b) : json_number(a) == json_number(b);
     if (kind != json_kind(b))
         return false;
     if (kind == JSON_BOOL)
@@ -147,8 +152,12 @@ static bool named_by_others(const struct conjunction *all, uint32_t member,
     return true;
 }
 
+/* Of two numbers that large it is not known which is larger: then they do not. */
 static bool bounds_hold(const struct number_bounds *bounds, double value)
 {
+    if (number_inexact(value) && ((bounds->has_low && number_inexact(bounds->low)) ||
+                                  (bounds->has_high && number_inexact(bounds->high))))
+        return false;
     return (!bounds->has_low || (bounds->low_open ? value > bounds->low : value >= bounds->low)) &&
            (!bounds->has_high ||
             (bounds->high_open ? value < bounds->high : value <= bounds->high));
@@ -186,8 +195,11 @@ static bool admitted(struct schema *schema, const struct conjunction *all, uint3
     const uint32_t type = schema_value_type(value);
     if ((type & types) == 0 || !named_by_others(all, member, value))
         return false;
-    if ((type & TYPE_NUMBER) != 0)
-        return bounds_hold(&conditions->bounds, json_number(value));
+    if ((type & TYPE_NUMBER) != 0) {
+        bool whole = false;
+        return schema_multiples(schema, all, &whole) && (!whole || type == TYPE_INTEGER) &&
+               bounds_hold(&conditions->bounds, json_number(value));
+    }
     if (type == TYPE_STRING && !conditions->any_string) {
         struct buffer form = {0};
         size_t bytes;

@@ -14,7 +14,7 @@ enum {
     NODE_ROOT = UINT16_MAX,     /* below the first rule: the answer ends */
     NODE_BASE = UINT16_MAX - 1, /* below a position whose stack is not known */
     NODE_NONE = UINT16_MAX - 2,
-    ITEMS_MAX = 64,
+    ITEMS_MAX = 192,    /* a call of each of 128 tools, and then some */
     VISITS_MAX = 256,   /* rules entered by one byte */
     WORK_MAX = 1 << 22, /* stacks looked at for one mask or token, where there are several */
 };

@@ -77,6 +77,7 @@ FILTER(filter_join)
 {
     const struct list *items = value_items(&run->heap, self);
     struct builder text = {.heap = &run->heap};
+    jinja_charge(&run->heap, items->count);
     for (size_t i = 0; i < items->count; i++) {
         if (i > 0 && a[0].kind != KIND_ABSENT)
             print_value(&text, a[0]);
@@ -155,6 +156,7 @@ static struct value selected(struct jinja_run *run, struct value self, const str
     rest.items += rest.count > 0;
     rest.count -= rest.count > 0;
     const struct list *items = walked(run, self);
+    jinja_charge(heap, items->count);
     for (size_t i = 0; i < items->count; i++) {
         struct value value = items->items[i];
         if (by_attribute)

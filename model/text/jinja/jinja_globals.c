@@ -109,7 +109,10 @@ FUNCTION(call_strftime)
     if (!string_is(format, "") && bytes == 0 && !string_is(format, "%p"))
         jinja_fail(&run->heap, STATUS_LIMIT, "the time needs more than %zu bytes, the limit",
                    sizeof out);
-    return string_copy(&run->heap, out, bytes);
+    struct value text = string_copy(&run->heap, out, bytes);
+    if (format->origin != FROM_TEMPLATE) // what is no conversion is copied
+        text.string->origin = FROM_INPUT;
+    return text;
 }
 
 FUNCTION(call_cycler)

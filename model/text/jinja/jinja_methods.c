@@ -151,7 +151,7 @@ static void list_turn(struct list *list)
 static size_t find_last(struct jinja_run *run, const struct string *text,
                         const struct string *needle, size_t end)
 {
-    jinja_charge(&run->heap, 1);
+    jinja_charge(&run->heap, 1 + needle->bytes / ANY_CASE_STEP);
     if (needle->bytes > end)
         return SIZE_MAX;
     for (size_t at = end - needle->bytes + 1; at > 0; at--) {
@@ -269,8 +269,10 @@ static const struct string *ranged(struct jinja_run *run, struct value self, str
         .string;
 }
 
-static bool has_end(const struct string *text, const struct string *end, bool at_start)
+static bool has_end(struct jinja_run *run, const struct string *text, const struct string *end,
+                    bool at_start)
 {
+    jinja_charge(&run->heap, 1 + end->bytes / ANY_CASE_STEP);
     return text->bytes >= end->bytes &&
            memcmp(text->data + (at_start ? 0 : text->bytes - end->bytes), end->data, end->bytes) ==
                0;
@@ -281,9 +283,9 @@ static struct value has_ends(struct jinja_run *run, struct value self, const str
 {
     const struct string *text = ranged(run, self, a[1], a[2]);
     if (a[0].kind != KIND_TUPLE)
-        return value_bool(has_end(text, text_of(run, a[0]), at_start));
+        return value_bool(has_end(run, text, text_of(run, a[0]), at_start));
     for (size_t i = 0; i < a[0].list->count; i++)
-        if (has_end(text, text_of(run, a[0].list->items[i]), at_start))
+        if (has_end(run, text, text_of(run, a[0].list->items[i]), at_start))
             return value_bool(true);
     return value_bool(false);
 }
@@ -298,13 +300,13 @@ METHOD(str_endswith)
 METHOD(str_removeprefix)
 {
     const struct string *prefix = text_of(run, a[0]);
-    const size_t from = has_end(self.string, prefix, true) ? prefix->bytes : 0;
+    const size_t from = has_end(run, self.string, prefix, true) ? prefix->bytes : 0;
     return string_part(&run->heap, self.string, from, self.string->bytes);
 }
 METHOD(str_removesuffix)
 {
     const struct string *suffix = text_of(run, a[0]);
-    const size_t gone = has_end(self.string, suffix, false) ? suffix->bytes : 0;
+    const size_t gone = has_end(run, self.string, suffix, false) ? suffix->bytes : 0;
     return string_part(&run->heap, self.string, 0, self.string->bytes - gone);
 }
 
@@ -359,6 +361,7 @@ METHOD(str_join)
 {
     const struct list *items = value_items(&run->heap, a[0]);
     struct builder text = {.heap = &run->heap};
+    jinja_charge(&run->heap, items->count);
     for (size_t i = 0; i < items->count; i++) {
         if (i > 0)
             builder_add_string(&text, self.string);

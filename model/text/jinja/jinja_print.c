@@ -17,7 +17,9 @@ void print_real(struct builder *builder, double real)
         builder_add_text(builder, isnan(real) ? "nan" : real > 0 ? "inf" : "-inf");
         return;
     }
+    enum { STEPS = 8 }; /* of the tries below */
     int precision = 1;
+    jinja_charge(builder->heap, STEPS);
     do {
         snprintf(text, sizeof text, "%.*e", precision - 1, real);
     } while (strtod(text, NULL) != real && ++precision <= REAL_DIGITS_MAX);

@@ -1,5 +1,6 @@
 /* Schemas: documents that fit and that do not, and schemas that are refused with their place. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 
 #include "base/check.h"
 #include "tests/model/grammar/grammar_case.h"
@@ -56,6 +57,9 @@ static const struct {
     {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"10.0.256.1\"", false},
     {"{\"enum\":[1,\"a\",[true],{\"k\":null}]}", "{\"k\":null}", true},
     {"{\"enum\":[1,\"a\"],\"type\":\"string\"}", "1", false},
+    {"{\"enum\":[1.5,1],\"multipleOf\":1}", "1.5", false},
+    {"{\"enum\":[1.5,1],\"multipleOf\":1}", "1", true},
+    {"{\"type\":\"integer\",\"maximum\":9223372036854775807}", "123456789012345678", true},
     {"{\"const\":\"a\\nb\"}", "\"a\\nb\"", true},
     {"{\"items\":{\"type\":\"integer\"},\"type\":\"array\",\"minItems\":1,\"maxItems\":2}", "[]",
      false},
@@ -162,6 +166,26 @@ static const struct {
     {GRAMMAR_REGEX, STATUS_UNSUPPORTED, "a\\b", "column 3: word boundaries"},
     {GRAMMAR_REGEX, STATUS_UNSUPPORTED, "(?i)a", "column 1: flags"},
     {GRAMMAR_REGEX, STATUS_LIMIT, "a{5000}", "column 2: a count is over the limit of 4096"},
+    {GRAMMAR_JSON_SCHEMA, STATUS_INVALID, "{\"type\":\"object\",\"required\":null}",
+     "#/required: it is an array"},
+    {GRAMMAR_JSON_SCHEMA, STATUS_INVALID, "{\"allOf\":[{\"required\":3},{\"type\":\"object\"}]}",
+     "#/allOf/0/required: it is an array"},
+    {GRAMMAR_JSON_SCHEMA, STATUS_INVALID, "{\"required\":\"a\"}", "#/required: it is an array"},
+    {GRAMMAR_JSON_SCHEMA, STATUS_INVALID, "{\"type\":\"array\",\"uniqueItems\":\"x\"}",
+     "#/uniqueItems: "},
+    {GRAMMAR_JSON_SCHEMA, STATUS_UNSUPPORTED, "{\"enum\":[3,4],\"multipleOf\":2}",
+     "#/multipleOf: "},
+    {GRAMMAR_JSON_SCHEMA, STATUS_UNSUPPORTED, "{\"type\":\"integer\",\"minimum\":9007199254740993}",
+     "#/minimum: a bound from 2^53"},
+    {GRAMMAR_JSON_SCHEMA, STATUS_UNSUPPORTED, "{\"maximum\":-123456789012345678}",
+     "#/maximum: a bound from 2^53"},
+    {GRAMMAR_JSON_SCHEMA, STATUS_INVALID,
+     "{\"allOf\":[{\"enum\":[9007199254740993]},{\"enum\":[9007199254740992.0]}]}",
+     "#/allOf/0/enum: none"},
+    {GRAMMAR_JSON_SCHEMA, STATUS_INVALID,
+     "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"null\"}},\"required\":[\"b\"],"
+     "\"unevaluatedProperties\":false}",
+     "#"},
     {GRAMMAR_REGEX, STATUS_LIMIT, "(a{1000}){1000}", "the grammar has more than"},
     {GRAMMAR_REGEX, STATUS_INVALID, "a$b", "nothing fits"},
     {GRAMMAR_CHOICE, STATUS_INVALID, "[]", "a choice is an array"},
@@ -192,6 +216,57 @@ Test(grammar_schema, what_cannot_be_kept_is_refused_with_its_place)
         if (status == STATUS_OK)
             grammar_free(grammar);
     }
+}
+
+/* As many branches as a request may have tools, each of which is a rule of its own. */
+Test(grammar_schema, a_structure_of_128_branches)
+{
+    enum { BRANCHES = 128 };
+    struct grammar_case at;
+    struct buffer source = {0};
+    buffer_add_text(&source, "{\"parts\":[{\"any\":[");
+    for (int i = 0; i < BRANCHES; i++) {
+        char branch[120];
+        snprintf(branch, sizeof branch,
+                 "%s{\"parts\":[{\"text\":\"f%d(\"},{\"schema\":{\"type\":\"integer\"}},"
+                 "{\"text\":\")\"}]}",
+                 i > 0 ? "," : "", i);
+        buffer_add_text(&source, branch);
+    }
+    buffer_add_text(&source, "]}],\"repeat\":[1,8],\"separator\":\";\"}");
+    grammar_case_open(&at, GRAMMAR_STRUCTURE, source.data, CACHE_BYTES);
+    grammar_case_check(&at);
+    cr_expect(grammar_case_fits(&at, "f127(3)"));
+    cr_expect(grammar_case_fits(&at, "f0(-1);f99(12)"));
+    cr_expect_not(grammar_case_fits(&at, "f128(3)"));
+    cr_expect_not(grammar_matcher_failed(at.matcher));
+    grammar_case_close(&at);
+    buffer_free(&source);
+}
+
+/* Whose branches are told apart by names, of which there are very many: refused by a count of what
+ * was compared, whatever the machine. */
+Test(grammar_schema, many_required_names_in_one_of)
+{
+    struct buffer source = {0};
+    struct error error = {0};
+    struct grammar *grammar;
+    buffer_add_text(&source, "{\"oneOf\":[");
+    for (int branch = 0; branch < 2; branch++) {
+        buffer_add_text(&source, branch > 0 ? ",{\"type\":\"object\",\"required\":["
+                                            : "{\"type\":\"object\",\"required\":[");
+        for (int i = 0; i < 12000; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "%s\"%05d\"", i > 0 ? "," : "", i);
+            buffer_add_text(&source, name);
+        }
+        buffer_add_text(&source, "]}");
+    }
+    buffer_add_text(&source, "]}");
+    cr_expect_eq(grammar_compile(GRAMMAR_JSON_SCHEMA, source.data, source.size, &grammar, &error),
+                 STATUS_UNSUPPORTED);
+    cr_expect(strncmp(error.text, "#/oneOf: ", 9) == 0, "%s", error.text);
+    buffer_free(&source);
 }
 
 Test(grammar_schema, brackets_by_the_ten_thousand_are_refused)
