@@ -81,6 +81,9 @@ static void number_put(struct formatter *formatter, const struct conversion *con
     } else if (!real) {
         integer = value_as_int(heap, value, "a number");
     }
+    if (!real && integer < 0 && strchr("xXo", conversion->letter) != NULL)
+        jinja_fail(heap, STATUS_UNSUPPORTED, "%%%c of a number below 0 is not supported",
+                   conversion->letter);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" // made above, of checked parts
     const int bytes = real ? snprintf(out, sizeof out, spec, value_number(value))
