@@ -204,6 +204,7 @@ static void on_hello(struct slot *slot, const struct msg_hello *hello)
         .pages_free = hello->pages_total,
         .max_batch = hello->max_batch,
         .grammars = hello->grammars,
+        .abilities = hello->abilities,
         .tokens_per_s = hello->tokens_per_s,
         .loaded_tokens_per_s = hello->tokens_per_s,
     };

@@ -94,7 +94,8 @@ struct fleet_worker {
     uint32_t model; /* index of the one it serves */
     uint32_t kind;  /* equal for equal identities */
     uint32_t context_tokens, vocab_count, pages_total, pages_free, pages_handoff, max_batch;
-    uint32_t grammars; /* bit k: takes jobs with a grammar of kind k */
+    uint32_t grammars;  /* bit k: takes jobs with a grammar of kind k */
+    uint32_t abilities; /* enum worker_ability */
     uint32_t running, waiting;
     bool full; /* refused a reservation, until it says or does something new */
     struct fleet_handoff handoff;
@@ -171,7 +172,9 @@ struct fleet_request {
     worker_handle stay_prefill, stay_decode; /* that serve its session, or are to keep it; or 0 */
     const worker_handle *barred;             /* [barred_count]: have failed it already */
     uint32_t barred_count;
-    uint32_t grammar_kind; /* workers of an earlier version would not keep to it; 0: none */
+    /* Workers of an earlier version would not keep to the grammar (0: none), and pass over what
+     * takes an ability. */
+    uint32_t grammar_kind, abilities;
 };
 /* Who it is for, 0 where there is none, and how many pages each is thought to hold of it. */
 struct fleet_choice {

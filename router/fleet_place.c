@@ -94,8 +94,9 @@ static struct placement_view view_of(const struct slot *slot, const struct fleet
     struct placement_view view = {
         .cached_tokens = held_pages(slot, &request->pages, pages_held) * request->pages.page_tokens,
         .stays = handle == request->stay_prefill || handle == request->stay_decode};
-    if (request->grammar_kind > 0)
-        view.barred = (slot->worker.grammars >> request->grammar_kind & 1) == 0;
+    view.barred = (request->abilities & ~slot->worker.abilities) != 0;
+    if (request->grammar_kind > 0 && (slot->worker.grammars >> request->grammar_kind & 1) == 0)
+        view.barred = true;
     for (uint32_t i = 0; i < request->barred_count; i++)
         view.barred = view.barred || request->barred[i] == handle;
     return view;

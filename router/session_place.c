@@ -283,8 +283,11 @@ static void fail_barred(const struct session *session, struct session_next *next
 
 static void fail_unserved(const struct session *session, struct session_next *next)
 {
-    const bool bound = session->parsed.grammar.kind > 0;
-    const char *keeping = bound ? " that keeps to grammars" : "";
+    const bool bound = session->parsed.grammar.kind > 0, scored = session->parsed.scores > 0;
+    const char *keeping = bound && scored ? " that keeps to grammars and scores prompts"
+                          : bound         ? " that keeps to grammars"
+                          : scored        ? " that scores prompts"
+                                          : "";
     char text[ERROR_TEXT_BYTES];
     snprintf(text, sizeof text, "No decode node%s is connected; try again later.", keeping);
     if (session->router->model_count > 1)
@@ -319,7 +322,8 @@ void session_choose(struct session *session, struct session_next *next)
         .stay_decode = request->kept_decode != 0 ? request->kept_decode : served.decode,
         .barred = request->barred,
         .barred_count = request->barred_count,
-        .grammar_kind = session->parsed.grammar.kind};
+        .grammar_kind = session->parsed.grammar.kind,
+        .abilities = session->parsed.scores > 0 ? WORKER_SCORES : 0};
     struct fleet_choice choice;
     next->placement = fleet_place(router->fleet, &wanted, &choice);
     const enum placement_reason reason = next->placement.reason;

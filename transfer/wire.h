@@ -24,6 +24,9 @@ enum {
 
 enum worker_role { WORKER_PREFILL = 1, WORKER_DECODE = 2 };
 
+/* What a job may ask for that a worker of an earlier version would pass over: a bit each. */
+enum worker_ability { WORKER_SCORES = 1 /* tells how likely the tokens of a prompt are */ };
+
 enum finish_code {
     FINISH_NONE,
     FINISH_STOP,   /* an EOS or stop id; its id is not among the tokens */

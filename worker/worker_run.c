@@ -70,6 +70,7 @@ static void on_hello(void *arg, struct msg_hello *hello)
     hello->read_tokens_per_s = (float)worker->read_tokens_per_s;
     for (uint32_t kind = GRAMMAR_JSON_SCHEMA; kind <= GRAMMAR_STRUCTURE; kind++)
         hello->grammars |= 1u << kind;
+    hello->abilities = WORKER_SCORES;
 }
 
 /* A router that is new, or new again, is told everything; so is one that has missed something. */

@@ -20,6 +20,7 @@ void fake_worker_init(struct fake_worker *worker, struct router_process *router,
                                    .vocab_count = TINY_VOCAB,
                                    .pages_total = TINY_CONTEXT / 64,
                                    .grammars = 0x7e, /* every kind */
+                                   .abilities = WORKER_SCORES,
                                    .tokens_per_s = 100};
     snprintf(worker->node, sizeof worker->node, "%s", node);
     random_os_bytes(worker->boot_id, sizeof worker->boot_id);
@@ -173,6 +174,7 @@ static void on_open(void *arg)
         .vocab_count = worker->vocab_count,
         .pages_total = worker->pages_total,
         .grammars = worker->grammars,
+        .abilities = worker->abilities,
         .max_batch = 8,
         .data_address = wire_str("127.0.0.1:1"),
         .version = wire_str("test"),

@@ -45,7 +45,7 @@ struct fake_worker {
     char model[64];         /* in its file */
     const char *model_name; /* NULL: it was told none */
     uint64_t profile_id;
-    uint32_t context_tokens, vocab_count, pages_total, grammars;
+    uint32_t context_tokens, vocab_count, pages_total, grammars, abilities;
     uint8_t tokenizer_digest[16], weights_digest[16];
 };
 

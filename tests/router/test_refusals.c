@@ -402,3 +402,30 @@ Test(refusals, what_a_node_does_not_know_is_not_asked_of_it)
     buffer_free(&body);
     router_process_stop(&router);
 }
+
+/* Nor does one score prompts that passes the wish over. */
+Test(refusals, who_does_not_score_prompts_is_not_asked_to)
+{
+    static const char fields[] = ",\"prompt_logprobs\":1";
+    static const char *const extra[] = {"--slow-start-ms", "0", NULL};
+    struct fake_worker newer;
+    struct client client;
+    struct buffer body = {0};
+    serving_start(extra);
+    prefill.abilities = decode.abilities = 0;
+    serving_connect(false);
+    post(&client, 20, fields, "");
+    expect_refused(&client, "no_workers", "No decode node that scores prompts", &body);
+    cr_expect_eq(decode.job_count, 0, "nobody has heard of it");
+    fake_worker_init(&newer, &router, WORKER_DECODE, "d1");
+    fake_worker_connect(&newer);
+    post(&client, 20, fields, "");
+    WAIT_FOR(&router, newer.job_count == 1);
+    cr_expect_eq(newer.jobs[0].scores, 2);
+    cr_expect(newer.jobs[0].local, "the prefill node does not score either");
+    client_close(&client);
+    WAIT_FOR(&router, newer.cancel_count == 1);
+    cr_expect_eq(decode.job_count + prefill.job_count, 0);
+    buffer_free(&body);
+    router_process_stop(&router);
+}

@@ -32,6 +32,7 @@ static void on_hello(struct fake_worker *worker, const struct msg_hello *hello)
     cr_assert_eq(hello->identity.weights_digest.bytes, 16);
     cr_assert_eq(hello->identity.rank_count, 1);
     cr_assert_eq(hello->grammars, 0x7e, "every kind of grammar");
+    cr_assert_eq(hello->abilities, WORKER_SCORES);
     static const uint8_t boot_id[16] = {1};
     const struct msg_welcome welcome = {.boot_id = {boot_id, sizeof boot_id},
                                         .heartbeat_ms = HEARTBEAT_MS,
