@@ -64,6 +64,9 @@ struct session_reply {
     uint32_t held;       /* by members that have not ended, and by who walks over them */
     bool stream_begun;
     bool abandoned; /* no member goes on */
+    /* Unsent at most, of what was told at once however fast the client reads: it is not held
+     * against it. */
+    size_t echo_bytes;
 };
 
 /* A client's request from its acceptance to its end. `request` decides, the session does. */

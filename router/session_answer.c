@@ -239,9 +239,31 @@ static bool push_token(struct session_choice *choice, const struct msg_step *ste
                        logprobs ? step->top_logprobs.items + top : NULL);
 }
 
+/* The choice's next piece begins with the prompt. */
+static bool has_echo(const struct session *session, uint32_t index)
+{
+    return session->parsed.echo && !session->choices[index].begun;
+}
+
+/* Sends a piece of a stream; true when the client takes too little of what went before. echo: it
+ * holds the prompt, which is there at once, and may be more than a client has to keep up with. What
+ * is left of such pieces is no more than what waits, for they leave in their order. */
+static bool send_piece(struct session *session, const struct buffer *piece, bool echo)
+{
+    struct session_reply *reply = session->reply;
+    const size_t waiting = http_stream_send(reply->exchange, piece->data, piece->size);
+    if (reply->echo_bytes > waiting)
+        reply->echo_bytes = waiting;
+    const bool slow = waiting - reply->echo_bytes > session->router->options.stream_bytes;
+    if (echo)
+        reply->echo_bytes += piece->size;
+    return slow;
+}
+
 bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out)
 {
     struct session_choice *choice = &session->choices[step->choice];
+    const bool echo = has_echo(session, step->choice);
     *slow_out = false;
     if (choice->answer.match.matched >= 0)
         return true;
@@ -258,8 +280,7 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
         return stopped;
     begin_stream(session);
     if (out->size > 0)
-        *slow_out = http_stream_send(session->reply->exchange, out->data, out->size) >
-                    session->router->options.stream_bytes;
+        *slow_out = send_piece(session, out, echo);
     return stopped;
 }
 
@@ -291,8 +312,9 @@ void session_end_choice(struct session *session, uint32_t index)
         return;
     buffer_clear(out);
     begin_stream(session);
+    const bool echo = has_echo(session, index);
     close_choice(session, index, NULL, out);
-    http_stream_send(session->reply->exchange, out->data, out->size);
+    send_piece(session, out, echo);
 }
 
 /* Of all prompts together. */
@@ -315,8 +337,11 @@ static void finish_stream(struct session *session, bool last, const struct opena
     const bool usage = session->parsed.include_usage;
     buffer_clear(out);
     begin_stream(session);
-    for (uint32_t i = 0; i < session->choice_count; i++)
+    bool echo = false;
+    for (uint32_t i = 0; i < session->choice_count; i++) {
+        echo = echo || has_echo(session, i);
         close_choice(session, i, usage ? NULL : timings, out);
+    }
     if (last && usage) {
         const struct openai_chunk closing = {.without_choices = true,
                                              .usage_mode = OPENAI_USAGE_GIVEN,
@@ -326,7 +351,7 @@ static void finish_stream(struct session *session, bool last, const struct opena
     }
     if (last)
         sse_done(out);
-    http_stream_send(session->reply->exchange, out->data, out->size);
+    send_piece(session, out, echo);
     if (last)
         http_stream_end(session->reply->exchange, false);
 }

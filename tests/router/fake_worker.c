@@ -266,38 +266,66 @@ void fake_reserved(struct fake_worker *worker, const struct fake_job *job, enum 
     send_message(worker, MESSAGE_ID_RESERVED, &reserved);
 }
 
-void fake_tokens(struct fake_worker *worker, const struct fake_job *job, uint32_t offset,
-                 const char *letters, enum finish_code finish)
-{
-    enum { TOKENS_MAX = 256, TOP_MAX = 20 };
-    const uint32_t count = (uint32_t)strlen(letters);
+enum { TOKENS_MAX = 256, TOP_MAX = 20 };
+
+/* What a step points at. */
+struct step_room {
     int32_t ids[TOKENS_MAX], top_ids[TOKENS_MAX * TOP_MAX];
     float logprobs[TOKENS_MAX], top_logprobs[TOKENS_MAX * TOP_MAX];
+};
+
+static struct msg_step make_step(const struct fake_worker *worker, const struct fake_job *job,
+                                 uint32_t offset, const char *letters, uint32_t count,
+                                 enum finish_code finish, struct step_room *room)
+{
     cr_assert_leq(count, TOKENS_MAX);
     for (uint32_t i = 0; i < count; i++) {
-        ids[i] = (unsigned char)letters[i];
-        logprobs[i] = -0.5f;
+        room->ids[i] = (unsigned char)letters[i];
+        room->logprobs[i] = -0.5f;
         for (uint32_t k = 0; k < job->top_logprobs; k++) {
-            top_ids[i * job->top_logprobs + k] = 'A' + (int32_t)k;
-            top_logprobs[i * job->top_logprobs + k] = -1.0f - (float)k;
+            room->top_ids[i * job->top_logprobs + k] = 'A' + (int32_t)k;
+            room->top_logprobs[i * job->top_logprobs + k] = -1.0f - (float)k;
         }
     }
     const uint32_t with = job->logprobs ? count : 0;
-    const struct msg_step step = {
+    return (struct msg_step){
         .request = job->request,
         .attempt = job->attempt,
         .choice = job->choice,
         .first_position = job->prompt_count + offset,
-        .tokens = {ids, count},
+        .tokens = {room->ids, count},
         .finish = finish,
         .stop_id = finish == FINISH_STOP ? TINY_END : 0,
-        .logprobs = {logprobs, with},
+        .logprobs = {room->logprobs, with},
         .top_count = job->top_logprobs,
-        .top_ids = {top_ids, with * job->top_logprobs},
-        .top_logprobs = {top_logprobs, with * job->top_logprobs},
+        .top_ids = {room->top_ids, with * job->top_logprobs},
+        .top_logprobs = {room->top_logprobs, with * job->top_logprobs},
         .cached_tokens = offset == 0 ? worker->cached_tokens : 0,
     };
+}
+
+void fake_tokens(struct fake_worker *worker, const struct fake_job *job, uint32_t offset,
+                 const char *letters, enum finish_code finish)
+{
+    struct step_room room;
+    const struct msg_step step =
+        make_step(worker, job, offset, letters, (uint32_t)strlen(letters), finish, &room);
     const struct msg_tokens tokens = {.steps = {&step, 1}};
+    send_message(worker, MESSAGE_ID_TOKENS, &tokens);
+}
+
+void fake_tokens_apart(struct fake_worker *worker, const struct fake_job *job, uint32_t offset,
+                       const char *letters, enum finish_code finish)
+{
+    enum { STEPS_MAX = 4 };
+    const uint32_t count = (uint32_t)strlen(letters);
+    struct step_room rooms[STEPS_MAX];
+    struct msg_step steps[STEPS_MAX];
+    cr_assert_leq(count, STEPS_MAX);
+    for (uint32_t i = 0; i < count; i++)
+        steps[i] = make_step(worker, job, offset + i, letters + i, 1,
+                             i + 1 == count ? finish : FINISH_NONE, &rooms[i]);
+    const struct msg_tokens tokens = {.steps = {steps, count}};
     send_message(worker, MESSAGE_ID_TOKENS, &tokens);
 }
 

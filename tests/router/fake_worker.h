@@ -69,6 +69,9 @@ void fake_reserved(struct fake_worker *worker, const struct fake_job *job, enum 
 /* letters: one token a byte, at offset behind the prompt. */
 void fake_tokens(struct fake_worker *worker, const struct fake_job *job, uint32_t offset,
                  const char *letters, enum finish_code finish);
+/* The same, each letter a step of its own, in one message. */
+void fake_tokens_apart(struct fake_worker *worker, const struct fake_job *job, uint32_t offset,
+                       const char *letters, enum finish_code finish);
 /* The score of the prompt's token at `position`: -position, and of top alternatives from 'A' on. */
 void fake_score(struct fake_worker *worker, const struct fake_job *job, uint32_t position);
 void fake_failed(struct fake_worker *worker, const struct fake_job *job, enum status status,

@@ -157,3 +157,67 @@ Test(scores, are_each_told_once_when_another_node_begins_anew)
     fake_worker_close(&other);
     cr_expect_eq(router_process_stop(&router), 0);
 }
+
+/* A streamed request for the scores of LONG_TOKENS tokens with 20 alternatives, which take more
+ * room than --stream-buffer, with all of them told. */
+enum { LONG_TOKENS = 500, STREAM_BUFFER = 65536 };
+static const char *const little[] = {"--stream-buffer", "64K", NULL};
+
+static void reach_long(struct client *client, bool paused)
+{
+    struct buffer body = {0};
+    buffer_add_text(&body, "{\"prompt\":[120");
+    for (uint32_t i = 1; i < LONG_TOKENS; i++)
+        buffer_add_text(&body, ",120");
+    buffer_add_text(&body, "],\"echo\":true,\"logprobs\":20,\"stream\":true,\"max_tokens\":15500}");
+    serving_start(little);
+    fake_worker_connect(&decode);
+    client_open(client, &router);
+    if (paused)
+        client_pause(client);
+    client_post(client, TEXT_PATH, body.data);
+    buffer_free(&body);
+    WAIT_FOR(&router, decode.job_count == 1);
+    cr_assert(decode.jobs[0].local);
+    fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
+    for (uint32_t i = 1; i < LONG_TOKENS; i++)
+        fake_score(&decode, &decode.jobs[0], i);
+}
+
+Test(scores, that_leave_at_once_are_not_held_against_a_reader)
+{
+    struct client client;
+    reach_long(&client, false);
+    fake_tokens_apart(&decode, &decode.jobs[0], 0, "ab", FINISH_LENGTH);
+    WAIT_FOR(&router, client_complete(&client) || client.closed);
+    cr_expect_eq(client_metric(&router, "baton_slow_readers_total"), 0);
+    struct buffer body = {0};
+    client_body(&client, &body);
+    cr_expect_gt(body.size, STREAM_BUFFER);
+    cr_expect(body.data && strstr(body.data, "[DONE]"));
+    buffer_free(&body);
+    client_close(&client);
+    serving_expect_idle();
+    cr_expect_eq(router_process_stop(&router), 0);
+}
+
+Test(scores, do_not_keep_a_reader_that_takes_nothing)
+{
+    enum { STEP_TOKENS = 100, STEPS = 150 }; /* more than sockets hold unread */
+    struct client slow;
+    reach_long(&slow, true);
+    char letters[STEP_TOKENS + 1];
+    memset(letters, 'x', STEP_TOKENS);
+    letters[STEP_TOKENS] = '\0';
+    for (uint32_t i = 0; i < STEPS && !decode.jobs[0].cancelled; i++) {
+        fake_tokens(&decode, &decode.jobs[0], i * STEP_TOKENS, letters, FINISH_NONE);
+        fake_worker_heartbeat(&decode, 0, 100);
+    }
+    cr_expect(decode.jobs[0].cancelled);
+    cr_expect_eq(client_metric(&router, "baton_slow_readers_total"), 1);
+    client_resume(&slow);
+    WAIT_FOR(&router, slow.closed);
+    client_close(&slow);
+    serving_expect_idle();
+    cr_expect_eq(router_process_stop(&router), 0);
+}
