@@ -35,8 +35,26 @@ static size_t field_bytes(enum config_kind kind)
     return 0;
 }
 
-/* A list such as "a, b c" from the environment or a default. The pieces live as long as the
- * process, as the strings of argv and environ do. */
+/* The next piece of a list, ended where its separator was, its backslashes taken out; NULL at the
+ * end. */
+static char *list_next(char **rest)
+{
+    static const char separators[] = ", \t\n";
+    char *piece = *rest + strspn(*rest, separators), *end = piece;
+    if (*piece == '\0')
+        return NULL;
+    char *from = piece;
+    for (; *from && !strchr(separators, *from); from++) {
+        from += from[0] == '\\' && from[1] != '\0';
+        *end++ = *from;
+    }
+    *rest = from + (*from != '\0');
+    *end = '\0';
+    return piece;
+}
+
+/* A list such as "a, b c" from the environment or a default; what follows a backslash separates
+ * nothing. The pieces live as long as the process, as the strings of argv and environ do. */
 static enum status set_list(const struct config_row *row, const char *text, void *options,
                             struct error *error)
 {
@@ -50,10 +68,9 @@ static enum status set_list(const struct config_row *row, const char *text, void
     kept->next = all_kept;
     all_kept = kept;
     memcpy(kept->text, text, bytes);
-    char *rest;
-    for (char *item = strtok_r(kept->text, ", \t", &rest); item;
-         item = strtok_r(NULL, ", \t", &rest))
-        TRY(config_value_set(row, item, options, error));
+    char *rest = kept->text;
+    for (char *piece = list_next(&rest); piece; piece = list_next(&rest))
+        TRY(config_value_set(row, piece, options, error));
     return STATUS_OK;
 }
 

@@ -11,7 +11,7 @@
 enum config_kind {
     CONFIG_FLAG,   /* bool; no argument */
     CONFIG_TEXT,   /* const char * */
-    CONFIG_TEXTS,  /* struct config_texts: may be given several times */
+    CONFIG_TEXTS,  /* struct config_texts: may be given several times; as one text "a, b\,c d" */
     CONFIG_U32,    /* uint32_t within [min, max] */
     CONFIG_U64,    /* uint64_t within [min, max] */
     CONFIG_F64,    /* double */

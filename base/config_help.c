@@ -87,7 +87,10 @@ static void put_facts(const struct config_row *row, struct buffer *text)
     if (text->size > 0 && !strchr(".!?", text->data[text->size - 1]))
         buffer_add_char(text, '.');
     if (row->kind == CONFIG_TEXTS)
-        buffer_printf(text, " May be given up to %d times.", CONFIG_TEXTS_MAX);
+        buffer_printf(text,
+                      " May be given up to %d times; the variable takes commas or spaces between "
+                      "values, and a \\ before those of a value.",
+                      CONFIG_TEXTS_MAX);
     buffer_add_text(text, " [");
     if (row->fallback && row->kind != CONFIG_FLAG)
         buffer_printf(text, "default %s, ", *row->fallback ? row->fallback : "empty");

@@ -1,5 +1,6 @@
 /* What --chat-template and --tool-call-parser say of one model or of all. */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bytes.h"
 #include "router/model_list.h"
@@ -30,12 +31,32 @@ static const char *value_for(const struct model_list *list, uint32_t index, cons
     return owner == index ? value : NULL;
 }
 
+/* "=" is behind a name by the rule of --model: a path begins with a slash or a dot, or is there. */
+static enum status check_named(const struct model_list *list, const char *operand,
+                               const char *option, struct error *error)
+{
+    bool named;
+    (void)value_for(list, 0, operand, &named);
+    if (named || !strchr(operand, '=') || operand[0] == '/' || operand[0] == '.' ||
+        access(operand, F_OK) == 0)
+        return STATUS_OK;
+    struct buffer names = {0};
+    for (uint32_t i = 0; i < list->count; i++)
+        buffer_printf(&names, "%s\"%s\"", i > 0 ? ", " : "", list->items[i].name);
+    error_set(error, STATUS_INVALID, "%s: \"%.64s\" names none of the models of --model: %s",
+              option, operand, names.data);
+    buffer_free(&names);
+    return STATUS_INVALID;
+}
+
 typedef enum status taking(struct model_entry *entry, const char *value, struct error *error);
 
 /* Each model takes the value that names it, else the one without a name. */
 static enum status give(struct model_list *list, const struct config_texts *operands,
                         const char *option, taking *take, struct error *error)
 {
+    for (uint32_t i = 0; i < operands->count; i++)
+        TRY(check_named(list, operands->items[i], option, error));
     for (uint32_t m = 0; m < list->count; m++) {
         const char *chosen[2] = {NULL, NULL}; /* for all, for this one */
         for (uint32_t i = 0; i < operands->count; i++) {
@@ -89,9 +110,8 @@ static enum status take_style(struct model_entry *entry, const char *name, struc
         buffer_add_text(&known, ", ");
     }
     error_set(error, STATUS_INVALID,
-              "--tool-call-parser: \"%.64s\" is neither a style (%sauto) nor MODEL=STYLE with a "
-              "model of --model",
-              name, known.data);
+              "--tool-call-parser: \"%.64s\" of the model \"%.64s\" is no style (%sauto)", name,
+              entry->name, known.data);
     buffer_free(&known);
     return STATUS_INVALID;
 }

@@ -58,7 +58,8 @@ static const struct config_row rows[] = {
     {"text-threads", CONFIG_U32, ROUTER_AT(text_threads), "1", "N",
      "threads for JSON, chat templates and tokenising", 1, 64},
     {"chat-template", CONFIG_TEXTS, AT(chat_templates), NULL, "[MODEL=]FILE",
-     "Jinja template of chats, instead of the model's own, or of all models that none names", 0, 0},
+     "Jinja template of chats, instead of the one in the model; without MODEL= it is for all "
+     "models that have none here", 0, 0},
     {"trust-request-chat-template", CONFIG_FLAG, ROUTER_AT(trust_template), NULL, NULL,
      "use the chat_template of a request that has one", 0, 0},
     {"default-max-tokens", CONFIG_U32, ROUTER_AT(default_max_tokens), "0", "N",
@@ -119,8 +120,8 @@ static const struct config_row rows[] = {
      "log the first 1,500 bytes of request bodies and of answers, of those that failed or of all",
      0, 0},
     {"tool-call-parser", CONFIG_TEXTS, AT(tool_call_parsers), NULL, "[MODEL=]STYLE",
-     "how the model writes tool calls: none, hermes, llama3, mistral, granite, or (the default) "
-     "auto, as its chat template says", 0, 0},
+     "how the model, or each that has no style here, writes tool calls: none, hermes, llama3, "
+     "mistral, granite, or (the default) auto, as its chat template says", 0, 0},
     {"no-vllm-metrics", CONFIG_FLAG, ROUTER_AT(no_vllm_metrics), NULL, NULL,
      "leave vLLM's names for the same numbers out of /metrics", 0, 0},
     {"fault", CONFIG_TEXT, AT(fault), NULL, "POINT[:N[+]]:ACTION,...",

@@ -137,6 +137,36 @@ Test(config, the_command_line_wins_over_the_environment_over_the_default)
     cr_assert_str_eq(options.routers.items[1], "d:4");
 }
 
+Test(config, a_list_in_the_environment_is_split_where_no_backslash_is)
+{
+    static const struct {
+        const char *text;
+        uint32_t count;
+        const char *pieces[3];
+    } lists[] = {
+        {"a", 1, {"a"}},
+        {"a,b c", 3, {"a", "b", "c"}},
+        {" ,\t\na\n\n,b, ", 2, {"a", "b"}},
+        {"/m/one\\,two.gguf,x", 2, {"/m/one,two.gguf", "x"}},
+        {"a=/my\\ models/q.gguf b=/n", 2, {"a=/my models/q.gguf", "b=/n"}},
+        {"a\\\\,b", 2, {"a\\", "b"}},
+        {"\\a\\,\\,\\,,b", 2, {"a,,,", "b"}},
+        {"a\\", 1, {"a\\"}},
+        {"\\", 1, {"\\"}},
+        {", \n", 0, {NULL}},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(lists); i++) {
+        setenv("BATON_ROUTER", lists[i].text, 1);
+        cr_assert_eq(parse(""), CONFIG_RUN);
+        cr_assert_eq(options.routers.count, lists[i].count, "%s", lists[i].text);
+        for (uint32_t k = 0; k < lists[i].count; k++)
+            cr_expect_str_eq(options.routers.items[k], lists[i].pieces[k], "%s", lists[i].text);
+    }
+    cr_assert_eq(parse("--router a,b\\,c"), CONFIG_RUN);
+    cr_assert_eq(options.routers.count, 1, "a value on the command line is one");
+    cr_assert_str_eq(options.routers.items[0], "a,b\\,c");
+}
+
 Test(config, values_are_read_in_their_units)
 {
     static const struct {

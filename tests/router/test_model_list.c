@@ -133,6 +133,22 @@ static const char *template_of(const char *name)
                             .count = sizeof((const char *const[]){__VA_ARGS__}) /                  \
                                      sizeof(const char *)})
 
+/* What nobody's name is before is a value for all, and "=" may stand in names and in paths. */
+Test(model_list, names_and_files_with_an_equals_sign)
+{
+    const char *odd = template_file("x=y", "3");
+    const char *one = template_file("one", "1");
+    cr_assert_eq(OPEN("a=b", tiny_model_path()), STATUS_OK, "%s", error.text);
+    cr_expect_eq(model_list_templates(&list, TEXTS(odd, named("a=b", one)), &error), STATUS_OK,
+                 "%s", error.text);
+    cr_expect_str_eq(template_of("a=b"), "1");
+    model_list_close(&list);
+    cr_assert_eq(OPEN("a", tiny_model_path()), STATUS_OK, "%s", error.text);
+    cr_expect_eq(model_list_templates(&list, TEXTS(odd), &error), STATUS_OK, "%s", error.text);
+    cr_expect_str_eq(template_of("a"), "3");
+    model_list_close(&list);
+}
+
 /* One model's own goes before the one that is of all others. */
 Test(model_list, templates_and_styles_of_one_model_and_of_the_others)
 {
@@ -162,7 +178,9 @@ Test(model_list, what_is_said_twice_or_of_nobody)
     } templates[] = {
         {TEXTS(one, one), "both for the models that none names", "one.jinja"},
         {TEXTS("a=x.jinja", "a=y.jinja"), "both of the model a", "y.jinja"},
-        {TEXTS("b=/nowhere.jinja"), "--chat-template", "b=/nowhere.jinja"},
+        {TEXTS("b=/nowhere.jinja"), "\"b=/nowhere.jinja\" names none", "--model: \"a\""},
+        {TEXTS("a=x.jinja", "b=/nowhere.jinja"), "\"b=/nowhere.jinja\" names none", "\"a\""},
+        {TEXTS("/no=where.jinja"), "of the model \"a\"", "/no=where.jinja"},
         {TEXTS(template_file("bad", "{% if %}")), "\"a\"", "line 1"},
     };
     for (size_t i = 0; i < ARRAY_COUNT(templates); i++) {
@@ -176,7 +194,10 @@ Test(model_list, what_is_said_twice_or_of_nobody)
     cr_expect_eq(model_list_tool_styles(&list, TEXTS("a=qwen"), &error), STATUS_INVALID);
     cr_expect(strstr(error.text, "\"qwen\"") && strstr(error.text, "granite, auto"), "%s",
               error.text);
-    cr_expect_eq(model_list_tool_styles(&list, TEXTS("b=none"), &error), STATUS_INVALID);
-    cr_expect(strstr(error.text, "b=none"), "%s", error.text);
+    cr_expect_eq(model_list_tool_styles(&list, TEXTS("a=hermes", "b=none"), &error),
+                 STATUS_INVALID);
+    cr_expect(strstr(error.text, "\"b=none\" names none") && strstr(error.text, "--model: \"a\""),
+              "%s", error.text);
+    cr_expect_eq(list.items[0].tool_style, TOOL_STYLE_COUNT, "nothing is taken of what is refused");
     model_list_close(&list);
 }
