@@ -27,7 +27,9 @@ struct journal_request {
     uint32_t prompt_tokens, max_tokens, output_tokens;
     uint64_t first_token_us, duration_us; /* 0: not (yet) */
     int http_status;                      /* 0 while it runs */
-    const char *outcome;                  /* "stop", "length", "failed", "cancelled"; NULL */
+    /* "stop", "length", "failed", "cancelled", "sibling_failed": another prompt of the same body
+     * failed; NULL: it has not ended. */
+    const char *outcome;
     char reason[JOURNAL_REASON_BYTES];
 };
 

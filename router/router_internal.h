@@ -62,8 +62,10 @@ struct session_reply {
     uint32_t member_count;
     uint32_t open_count; /* members that have not got all their tokens */
     uint32_t held;       /* by members that have not ended, and by who walks over them */
+    int http_status;     /* said to the client, of all members; 0: none */
     bool stream_begun;
-    bool abandoned; /* no member goes on */
+    bool abandoned;         /* no member goes on, */
+    struct session *failed; /* because of this one; NULL: the client left */
     /* Unsent at most, of what was told at once however fast the client reads: it is not held
      * against it. */
     size_t echo_bytes;
@@ -114,7 +116,7 @@ struct session {
     struct session_choice *choices; /* [choice_count] */
     uint32_t choice_count;          /* 0: the request is not parsed yet */
     bool token_seen;
-    int http_status; /* said to the client; 0 for none yet */
+    bool measured; /* it is counted and logged */
     const char *outcome;
 
     struct loop_timer *timer;
@@ -209,6 +211,8 @@ void session_reply_split(struct session *first);
 enum status session_reply_begin(struct session *first);
 /* Ends the members that go on, without a word: the client left, or was told of a failure. */
 void session_reply_abandon(struct session_reply *reply);
+/* Whether it is known what the client is told of all members, or that it is told nothing. */
+bool session_reply_is_settled(const struct session_reply *reply);
 /* A member has ended, or a walk over them has; all may be freed. */
 void session_reply_release(struct session_reply *reply);
 
@@ -274,6 +278,7 @@ void session_measure_token(struct session *session, struct session_choice *choic
 /* How it ended; before session_measure_end. */
 void session_measure_outcome(struct session *session, enum router_metric metric,
                              const char *outcome);
+/* Counts, logs and journals one that has ended, once its reply is settled; once only. */
 void session_measure_end(struct session *session);
 
 /* metrics_report.c */

@@ -114,6 +114,15 @@ static void measure_finish(struct session *session)
                             request_finish_name(finish));
 }
 
+/* The client left, or was told that another of its prompts failed. */
+static void measure_drop(struct session *session)
+{
+    if (session->reply->failed)
+        session_measure_outcome(session, METRIC_FINISH_ERROR, "sibling_failed");
+    else
+        session_measure_outcome(session, METRIC_FINISH_CANCELLED, "cancelled");
+}
+
 static void perform(struct session *session, const struct request_action *action,
                     const struct msg_reserved *reserved, struct session_next *next)
 {
@@ -166,7 +175,7 @@ static void perform(struct session *session, const struct request_action *action
         session_fail(session);
         break;
     case ACTION_DROP:
-        session_measure_outcome(session, METRIC_FINISH_CANCELLED, "cancelled");
+        measure_drop(session);
         session_drop(session);
         break;
     }
@@ -254,12 +263,13 @@ static void after_state_change(struct session *session, enum request_state from,
         session_add(session, METRIC_PROMPT_TOKENS, session->request.prompt_tokens);
     if (to == REQUEST_ENDED) {
         session_dequeue(session);
-        session_measure_end(session);
-        session_log_end(session);
         if (session->key)
             api_key_charge(session->key, session_token_count(session), now_ns(session));
     }
-    session_put_journal(session);
+    if (to != REQUEST_ENDED)
+        session_put_journal(session);
+    else if (session_reply_is_settled(session->reply))
+        session_measure_end(session);
     settle_probe(session);
 }
 

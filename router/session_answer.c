@@ -221,7 +221,7 @@ static void add_text_chunk(struct session *session, uint32_t index, bool over, s
 
 static void begin_stream(struct session *session)
 {
-    session->http_status = 200;
+    session->reply->http_status = 200;
     if (session->reply->stream_begun)
         return;
     session->reply->stream_begun = true;
@@ -386,6 +386,7 @@ static void finish_body(struct session_reply *reply, const struct openai_timings
     }
     const struct openai_usage usage = usage_of_all(reply);
     openai_body_write(&first->head, choices, count, &usage, timings, out);
+    reply->http_status = 200;
     http_reply_json(reply->exchange, 200, out->data, out->size);
 }
 
@@ -400,7 +401,6 @@ void session_finish(struct session *session)
         finish_stream(session, last, wanted);
     else if (last)
         finish_body(reply, wanted);
-    session->http_status = 200;
     if (last)
         reply->exchange = NULL;
 }
@@ -439,13 +439,13 @@ void session_fail(struct session *session)
     }
     error.retry_after_s = failure->retry_s;
     if (session->reply->stream_begun) {
-        session->http_status = 200;
         router_metrics_count_error(session->router->metrics, error.code, error.http_status);
         fail_stream(session, &error);
     } else {
-        session->http_status = error.http_status;
+        session->reply->http_status = error.http_status;
         http_reply_error(session->reply->exchange, &error);
     }
     session->reply->exchange = NULL;
+    session->reply->failed = session;
     session_reply_abandon(session->reply);
 }

@@ -11,6 +11,14 @@ static void copy_node(const struct session *session, worker_handle handle,
     snprintf(out, JOURNAL_NAME_BYTES, "%s", worker ? worker->node : "");
 }
 
+/* Why it failed: of those that another one took along, why that did. */
+static const char *reason_of(const struct session *session)
+{
+    const struct session *failed = session->reply->failed ? session->reply->failed : session;
+    return failed->parse_status == STATUS_INVALID ? failed->parse_error.message
+                                                  : failed->request.failure.text;
+}
+
 void session_put_journal(struct session *session)
 {
     const struct request *request = &session->request;
@@ -22,7 +30,7 @@ void session_put_journal(struct session *session)
         .max_tokens = request->max_tokens,
         .output_tokens = session_token_count(session),
         .outcome = session->outcome,
-        .http_status = session->http_status,
+        .http_status = session->reply->http_status,
     };
     snprintf(record.client_id, sizeof record.client_id, "%s", session->client_id);
     if (session->key)
@@ -35,9 +43,8 @@ void session_put_journal(struct session *session)
         record.first_token_us = (request->times.first_ns - request->times.accepted_ns) / NS_PER_US;
     if (request->state == REQUEST_ENDED) {
         record.duration_us = (request->times.ended_ns - request->times.accepted_ns) / NS_PER_US;
-        const char *reason = session->parse_status == STATUS_INVALID ? session->parse_error.message
-                                                                     : request->failure.text;
-        snprintf(record.reason, sizeof record.reason, "%.*s", JOURNAL_REASON_BYTES - 1, reason);
+        snprintf(record.reason, sizeof record.reason, "%.*s", JOURNAL_REASON_BYTES - 1,
+                 reason_of(session));
     }
     journal_put_request(session->router->journal, &record);
 }
@@ -100,10 +107,10 @@ static void measure_sizes(struct session *session, uint32_t tokens)
                     (enum router_metric)(METRIC_GRAMMAR_REQUESTS + kind - 1), 1);
 }
 
-void session_measure_end(struct session *session)
+static void measure_end(struct session *session)
 {
     const struct request_times *times = &session->request.times;
-    const int status = session->http_status;
+    const int status = session->reply->http_status;
     session_add(session,
                 status == 0    ? METRIC_REQUESTS_CANCELLED
                 : status < 400 ? METRIC_REQUESTS_OK
@@ -128,4 +135,14 @@ void session_measure_end(struct session *session)
     if (session->choice_count == 1 && tokens > 1 && times->last_ns > times->first_ns)
         session_observe(session, METRIC_TPOT,
                         (double)(times->last_ns - times->first_ns) / NS_PER_S / (tokens - 1));
+}
+
+void session_measure_end(struct session *session)
+{
+    if (session->measured)
+        return;
+    session->measured = true;
+    measure_end(session);
+    session_log_end(session);
+    session_put_journal(session);
 }

@@ -100,6 +100,11 @@ void session_reply_abandon(struct session_reply *reply)
     session_reply_release(reply);
 }
 
+bool session_reply_is_settled(const struct session_reply *reply)
+{
+    return reply->http_status != 0 || reply->abandoned;
+}
+
 void session_reply_release(struct session_reply *reply)
 {
     CHECK(reply->held > 0);
@@ -107,6 +112,9 @@ void session_reply_release(struct session_reply *reply)
         return;
     CHECK(reply->exchange == NULL);
     struct session *first = reply->members[0];
+    /* Those that had their tokens while others had not. */
+    for (uint32_t i = 0; i < reply->member_count; i++)
+        session_measure_end(reply->members[i]);
     for (uint32_t i = 1; i < first->group_count; i++)
         session_free(first->group[i]);
     free(first->group);

@@ -193,6 +193,24 @@ Test(api_door, limits_are_each_keys_own)
     cr_expect_eq(router_process_stop(&router), 0);
 }
 
+/* As at OpenAI: whoever may send few bodies puts several prompts into one. */
+Test(api_door, a_body_of_several_prompts_is_one_request_and_all_their_tokens)
+{
+    static const char three[] = "{\"prompt\":[\"hello\",\"x\",\"y\"]}";
+    start(NULL);
+    struct buffer body = {0};
+    char value[64];
+    cr_expect_eq(ask("POST", TEXT_PATH, BEARER(LIMITED), three, &body, NULL, value), 200);
+    cr_expect_eq(ask("POST", TEXT_PATH, BEARER(LIMITED), three, &body, NULL, value), 429);
+    cr_expect_eq(ask("POST", TEXT_PATH, BEARER(FRUGAL), three, &body, NULL, value), 200);
+    cr_expect_eq(ask("POST", TEXT_PATH, BEARER(FRUGAL), PROMPT, &body, "Retry-After", value), 429);
+    int retry_s = 0;
+    cr_expect(sscanf(value, "%d", &retry_s) == 1 && retry_s > 18 * 60,
+              "three prompts of one token and answers of six, at one a minute: %s", value);
+    buffer_free(&body);
+    cr_expect_eq(router_process_stop(&router), 0);
+}
+
 /* The made-up prefill node reads 100 tokens a second, and the key may have one a minute. */
 Test(api_door, a_refused_prompt_costs_its_key_no_tokens)
 {
