@@ -62,7 +62,7 @@ struct job_grammars {
     bool started;
     pthread_mutex_t lock; /* guards what follows; held for a few instructions only */
     pthread_cond_t work;
-    uint32_t *todo, *done; /* [capacity] entries */
+    uint32_t *todo, *done; /* [capacity] entries, in the order in which they were asked for */
     uint32_t todo_count, done_count;
     bool stopping;
 };
@@ -81,6 +81,14 @@ static void compile(const struct grammar_tokens *tokens, struct entry *entry)
     entry->compile_us = (clock_now_ns(clock_monotonic()) - start_ns) / NS_PER_US;
 }
 
+/* Takes the number at `at` out of a list. */
+static uint32_t list_take(uint32_t *list, uint32_t *count, uint32_t at)
+{
+    const uint32_t taken = list[at];
+    memmove(list + at, list + at + 1, (--*count - at) * sizeof *list);
+    return taken;
+}
+
 static void *thread_main(void *arg)
 {
     struct job_grammars *grammars = arg;
@@ -90,9 +98,7 @@ static void *thread_main(void *arg)
             pthread_cond_wait(&grammars->work, &grammars->lock);
             continue;
         }
-        const uint32_t index = grammars->todo[0];
-        memmove(grammars->todo, grammars->todo + 1,
-                --grammars->todo_count * sizeof *grammars->todo);
+        const uint32_t index = list_take(grammars->todo, &grammars->todo_count, 0);
         pthread_mutex_unlock(&grammars->lock);
         compile(grammars->tokens, &grammars->entries[index]);
         CHECK(pthread_mutex_lock(&grammars->lock) == 0);
@@ -128,13 +134,19 @@ static struct entry *entry_find(struct job_grammars *grammars, const struct msg_
     return NULL;
 }
 
+/* The first that waits for an entry; waiting_count: none does. */
+static uint32_t first_waiting(const struct job_grammars *grammars, uint32_t entry)
+{
+    uint32_t i = 0;
+    while (i < grammars->waiting_count && grammars->waiting[i].entry != entry)
+        i++;
+    return i;
+}
+
 static bool is_waited_for(const struct job_grammars *grammars, const struct entry *entry)
 {
-    for (uint32_t i = 0; i < grammars->waiting_count; i++) {
-        if (&grammars->entries[grammars->waiting[i].entry] == entry)
-            return true;
-    }
-    return false;
+    const uint32_t place = (uint32_t)(entry - grammars->entries);
+    return first_waiting(grammars, place) < grammars->waiting_count;
 }
 
 /* Of those that nobody needs, the one that was not asked for the longest; NULL: there is none. */
@@ -257,12 +269,9 @@ static void settle(struct job_grammars *grammars, struct entry *entry)
         error_set(&entry->error, STATUS_BUSY,
                   "the grammars of open requests take %zu MiB, the most are %d MiB",
                   (grammars->bytes - entry->bytes) >> 20, JOB_GRAMMARS_BYTES_MAX >> 20);
-    for (uint32_t i = 0; i < grammars->waiting_count;) {
-        if (grammars->waiting[i].entry == place)
-            come_again(grammars, i);
-        else
-            i++;
-    }
+    /* What comes in may end others that wait, for any entry: each time the list is a new one. */
+    for (uint32_t next; (next = first_waiting(grammars, place)) < grammars->waiting_count;)
+        come_again(grammars, next);
     entry->holds--;
     if (too_much)
         entry_clear(grammars, entry);
@@ -274,7 +283,7 @@ static void on_done(void *arg)
     for (;;) {
         CHECK(pthread_mutex_lock(&grammars->lock) == 0);
         const bool any = grammars->done_count > 0;
-        const uint32_t index = any ? grammars->done[--grammars->done_count] : 0;
+        const uint32_t index = any ? list_take(grammars->done, &grammars->done_count, 0) : 0;
         pthread_mutex_unlock(&grammars->lock);
         if (!any)
             return;
@@ -409,8 +418,7 @@ static void entry_withdraw(struct job_grammars *grammars, struct entry *entry)
     for (uint32_t i = 0; i < grammars->todo_count && !withdrawn; i++) {
         withdrawn = &grammars->entries[grammars->todo[i]] == entry;
         if (withdrawn)
-            memmove(grammars->todo + i, grammars->todo + i + 1,
-                    (--grammars->todo_count - i) * sizeof *grammars->todo);
+            list_take(grammars->todo, &grammars->todo_count, i);
     }
     pthread_mutex_unlock(&grammars->lock);
     if (!withdrawn)

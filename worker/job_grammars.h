@@ -21,7 +21,7 @@ enum {
     JOB_GRAMMARS_WAITING_BYTES_MAX = 64 << 20 /* messages that wait for their grammar */
 };
 
-/* A message that waited: the same as when it came. */
+/* A message that waited: the same as when it came. May make others be forgotten. */
 typedef void job_grammars_again(void *node, struct router_ref router, enum message_id id,
                                 const void *message);
 

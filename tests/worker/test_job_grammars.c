@@ -22,6 +22,7 @@ static struct {
     struct grammar_program *program;
     enum status status;
     struct error error;
+    uint64_t first, ended; /* when `first` comes, `ended` is forgotten; 0: nobody */
 } again;
 
 static const struct router_ref router = {.index = 1, .generation = 7};
@@ -45,6 +46,10 @@ static void on_again(void *node, struct router_ref from, enum message_id id, con
     again.requests[again.count++] = prefill->job.request;
     again.status = hold(prefill, &again.program, &again.error);
     cr_assert_neq(again.status, STATUS_PENDING, "what was compiled is there");
+    if (again.first != 0 && prefill->job.request == again.first) {
+        const struct msg_cancel cancel = {.request = again.ended, .attempt = 2, .choice = 3};
+        job_grammars_forget(grammars, router, &cancel);
+    }
     if (again.count >= again.wanted)
         loop_stop(loop);
 }
@@ -192,6 +197,25 @@ Test(job_grammars, who_left_is_not_waited_for)
     cr_assert_eq(hold(&last, &program, &error), STATUS_PENDING);
     job_grammars_forget(grammars, router, NULL);
     cr_assert_eq(job_grammars_waiting(grammars), 0);
+}
+
+/* One that comes in again may be the end of others, also of such that stand before it. */
+Test(job_grammars, who_comes_again_may_end_others)
+{
+    static const char *const sources[] = {"[\"a\"]", "[\"b\"]", "[\"a\"]", "[\"a\"]"};
+    struct grammar_program *program;
+    struct error error;
+    for (uint64_t i = 0; i < ARRAY_COUNT(sources); i++) {
+        const struct msg_prefill message = asking(i + 1, GRAMMAR_CHOICE, sources[i]);
+        cr_assert_eq(hold(&message, &program, &error), STATUS_PENDING);
+    }
+    again.first = 3;
+    again.ended = 2;
+    wait_for(3);
+    cr_assert_eq(job_grammars_waiting(grammars), 0);
+    cr_assert(again.requests[0] == 1 && again.requests[1] == 3 && again.requests[2] == 4);
+    for (int i = 0; i < 3; i++)
+        job_grammars_release(grammars, again.program);
 }
 
 Test(job_grammars, no_more_wait_than_there_may)
