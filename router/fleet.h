@@ -175,6 +175,7 @@ struct fleet_request {
     /* Workers of an earlier version would not keep to the grammar (0: none), and pass over what
      * takes an ability. */
     uint32_t grammar_kind, abilities;
+    bool reads_all; /* whatever is cached of it */
 };
 /* Who it is for, 0 where there is none, and how many pages each is thought to hold of it. */
 struct fleet_choice {

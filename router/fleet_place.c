@@ -91,9 +91,10 @@ static struct placement_view view_of(const struct slot *slot, const struct fleet
                                      const uint32_t *pages_held)
 {
     const worker_handle handle = slot->worker.handle;
-    struct placement_view view = {
-        .cached_tokens = held_pages(slot, &request->pages, pages_held) * request->pages.page_tokens,
-        .stays = handle == request->stay_prefill || handle == request->stay_decode};
+    const uint32_t held = request->reads_all ? 0 : held_pages(slot, &request->pages, pages_held);
+    struct placement_view view = {.cached_tokens = held * request->pages.page_tokens,
+                                  .stays = handle == request->stay_prefill ||
+                                           handle == request->stay_decode};
     view.barred = (request->abilities & ~slot->worker.abilities) != 0;
     if (request->grammar_kind > 0 && (slot->worker.grammars >> request->grammar_kind & 1) == 0)
         view.barred = true;

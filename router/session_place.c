@@ -191,10 +191,12 @@ static bool is_in_time(struct session *session, struct session_next *next)
 }
 
 /* Tokens of the prompt that a worker of this role would have to read, if the one that holds most of
- * it were free. */
+ * it were free: all of one that is scored. */
 static uint32_t uncached_tokens(const struct session *session, enum worker_role role)
 {
     const uint32_t prompt = session->request.prompt_tokens;
+    if (session->parsed.scores > 0)
+        return prompt;
     const uint32_t cached =
         fleet_cached_tokens(session->router->fleet, session->model->index, role, &session->pages);
     return cached < prompt ? prompt - cached : 1;
@@ -323,7 +325,8 @@ void session_choose(struct session *session, struct session_next *next)
         .barred = request->barred,
         .barred_count = request->barred_count,
         .grammar_kind = session->parsed.grammar.kind,
-        .abilities = session->parsed.scores > 0 ? WORKER_SCORES : 0};
+        .abilities = session->parsed.scores > 0 ? WORKER_SCORES : 0,
+        .reads_all = session->parsed.scores > 0};
     struct fleet_choice choice;
     next->placement = fleet_place(router->fleet, &wanted, &choice);
     const enum placement_reason reason = next->placement.reason;

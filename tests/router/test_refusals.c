@@ -429,3 +429,35 @@ Test(refusals, who_does_not_score_prompts_is_not_asked_to)
     buffer_free(&body);
     router_process_stop(&router);
 }
+
+/* All of a prompt that is scored has to be read, whatever is cached of it. */
+Test(refusals, a_prompt_that_is_scored_is_predicted_whole)
+{
+    enum { PAGE = 64, PAGES = 60, PROMPT = PAGE * PAGES + 10 };
+    static const char *const extra[] = {"--ttft-target-ms", "20000", "--speed-stale-ms", "0", NULL};
+    static const char scored[] = ",\"prompt_logprobs\":0";
+    struct buffer body = {0};
+    int32_t ids[PROMPT];
+    uint64_t hashes[PAGES];
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = 97;
+    cr_assert_eq(prefix_hashes(ids, PROMPT, PAGE, 0, hashes), PAGES);
+    serving_start(extra);
+    serving_connect(false);
+    decode.automatic = true;
+    fake_worker_news(&prefill, true, 0, hashes, PAGES);
+    struct client client, first;
+    post(&client, PROMPT, scored, "");
+    expect_refused(&client, "ttft_target", "the target is 20000 ms", &body);
+    cr_expect_geq(number_after(body.data, "predicted "), PROMPT * 10);
+    cr_expect_eq(prefill.job_count, 0);
+    post(&first, PROMPT, "", "");
+    WAIT_FOR(&router, prefill.job_count == 1);
+    cr_expect_eq(client_metric(&router, "baton_placement_cached_tokens_total"), PAGE * PAGES,
+                 "what is cached is known all the same");
+    client_close(&first);
+    WAIT_FOR(&router, prefill.cancel_count == 1);
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
