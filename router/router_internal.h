@@ -46,6 +46,7 @@ struct session_choice {
     struct answer answer;
     struct tool_calls calls; /* in its text, where the request has tools to look for */
     size_t calls_fed;        /* bytes of answer.out that they have seen */
+    struct buffer said;      /* the beginning of its text, if it may have to be logged */
     bool begun, closed;      /* of a stream */
     uint64_t last_token_ns;
 };
@@ -102,8 +103,6 @@ struct session {
     /* [group_count] the first and a session for each further prompt, freed with it; else NULL. */
     struct session **group;
     uint32_t group_count;
-
-    struct buffer said; /* of the answer, what may have to be logged */
 
     struct fleet_pages pages;             /* of the prompt */
     uint32_t prefill_pages, decode_pages; /* of them, what the nodes held before */
@@ -267,7 +266,8 @@ void router_session_ended(struct router *router);
 bool session_keeps_text(const struct session *session);
 /* Once the text thread has read the body: only what would be logged of it stays. */
 void session_cut_body(struct session *session);
-void session_keep_answer(struct session *session, const struct buffer *text);
+/* What a choice's answer has ready, before any of it is taken. */
+void session_keep_answer(const struct session *session, struct session_choice *choice);
 void session_log_end(const struct session *session);
 
 /* session_measure.c: what is written down of a session. */

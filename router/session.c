@@ -105,8 +105,10 @@ static void send_cancel(struct session *session, const struct request_action *ac
 static void measure_finish(struct session *session)
 {
     const bool matched = session->choices[0].answer.match.matched >= 0;
-    const enum request_finish finish =
+    enum request_finish finish =
         matched ? REQUEST_FINISH_STOP_STRING : session->request.choices[0].finish;
+    if (session->parsed.prompt_only)
+        finish = REQUEST_FINISH_LENGTH; /* whatever the token was that nobody is told */
     session_measure_outcome(session,
                             matched                           ? METRIC_FINISH_STOP_STRING
                             : finish == REQUEST_FINISH_LENGTH ? METRIC_FINISH_LENGTH
@@ -209,7 +211,6 @@ void session_free(struct session *session)
     free(session->pages.hashes);
     if (session->parse_status == STATUS_OK)
         openai_request_free(&session->parsed);
-    buffer_free(&session->said);
     buffer_free(&session->body);
     free(session);
 }

@@ -22,6 +22,7 @@ void session_choice_free(struct session_choice *choice)
 {
     answer_free(&choice->answer);
     tool_calls_free(&choice->calls);
+    buffer_free(&choice->said);
 }
 
 /* All scores are there, which for a prompt of one token is at once. */
@@ -212,7 +213,6 @@ static void add_text_chunk(struct session *session, uint32_t index, bool over, s
     chunk.answer = &choice->answer;
     chunk.calls = calls;
     add_chunk(session, &chunk, out);
-    session_keep_answer(session, &choice->answer.out);
     answer_take(&choice->answer);
     choice->calls_fed = 0;
     if (calls)
@@ -273,6 +273,7 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
     for (uint32_t i = 0; i < step->tokens.count && !stopped; i++) {
         session_measure_token(session, choice, i == 0);
         stopped = !session->parsed.prompt_only && push_token(choice, step, i);
+        session_keep_answer(session, choice);
         if (session->parsed.stream)
             add_text_chunk(session, step->choice, false, out);
     }
@@ -284,6 +285,14 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
     return stopped;
 }
 
+/* No more tokens come; a stop string has ended it already. */
+static void finish_answer(const struct session *session, struct session_choice *choice)
+{
+    if (choice->answer.match.matched < 0)
+        answer_finish(&choice->answer);
+    session_keep_answer(session, choice);
+}
+
 /* The rest of a choice's text and the chunk that says why it ends. */
 static void close_choice(struct session *session, uint32_t index,
                          const struct openai_timings *timings, struct buffer *out)
@@ -292,8 +301,7 @@ static void close_choice(struct session *session, uint32_t index,
     if (choice->closed)
         return;
     choice->closed = true;
-    if (choice->answer.match.matched < 0)
-        answer_finish(&choice->answer);
+    finish_answer(session, choice);
     add_text_chunk(session, index, true, out);
     struct openai_chunk last = chunk_of(session, index);
     /* Log-probabilities of tokens that gave no text of their own. */
@@ -359,11 +367,9 @@ static void finish_stream(struct session *session, bool last, const struct opena
 static struct openai_choice whole_choice(struct session *session, uint32_t index)
 {
     struct answer *answer = &session->choices[index].answer;
-    if (answer->match.matched < 0)
-        answer_finish(answer);
+    finish_answer(session, &session->choices[index]);
     struct tool_calls *calls = calls_of(session, index);
     feed_calls(&session->choices[index], calls, true);
-    session_keep_answer(session, &answer->out);
     return (struct openai_choice){.answer = answer,
                                   .calls = calls,
                                   .end = end_of(session, index),

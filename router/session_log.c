@@ -25,13 +25,17 @@ void session_cut_body(struct session *session)
     session->body = kept;
 }
 
-void session_keep_answer(struct session *session, const struct buffer *text)
+void session_keep_answer(const struct session *session, struct session_choice *choice)
 {
-    struct buffer *said = &session->said;
+    const struct answer *answer = &choice->answer;
+    struct buffer *said = &choice->said;
     if (!session_keeps_text(session) || said->size >= TEXT_LOGGED_BYTES)
         return;
-    const size_t room = TEXT_LOGGED_BYTES - said->size;
-    buffer_add(said, text->data, text->size < room ? text->size : room);
+    CHECK(said->size >= answer->out_offset); /* it holds all that was taken */
+    const size_t known = said->size - answer->out_offset;
+    const size_t fresh = answer->out.size - known, room = TEXT_LOGGED_BYTES - said->size;
+    if (fresh > 0)
+        buffer_add(said, answer->out.data + known, fresh < room ? fresh : room);
 }
 
 /* The ids of a session as fields of a line. */
@@ -63,8 +67,12 @@ static void log_text(const struct session *session, const struct subject *subjec
         return;
     LOG_SUBJECT(LOG_LEVEL_INFO, subject, "body: %.*s", TEXT_LOGGED_BYTES,
                 session->body.data ? session->body.data : "");
+    struct buffer said = {0}; /* one choice after the other */
+    for (uint32_t i = 0; i < session->choice_count && said.size < TEXT_LOGGED_BYTES; i++)
+        buffer_add(&said, session->choices[i].said.data, session->choices[i].said.size);
     LOG_SUBJECT(LOG_LEVEL_INFO, subject, "answer: %.*s", TEXT_LOGGED_BYTES,
-                session->said.data ? session->said.data : "");
+                said.data ? said.data : "");
+    buffer_free(&said);
 }
 
 void session_log_end(const struct session *session)

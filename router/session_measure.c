@@ -39,7 +39,7 @@ void session_put_journal(struct session *session)
     snprintf(record.model, sizeof record.model, "%s", session->model ? session->model->name : "");
     copy_node(session, request->prefill, record.prefill);
     copy_node(session, request->decode, record.decode);
-    if (request->times.first_ns > 0)
+    if (request->times.first_ns > 0 && !session->parsed.prompt_only)
         record.first_token_us = (request->times.first_ns - request->times.accepted_ns) / NS_PER_US;
     if (request->state == REQUEST_ENDED) {
         record.duration_us = (request->times.ended_ns - request->times.accepted_ns) / NS_PER_US;
@@ -66,6 +66,11 @@ static void measure_first_token(struct session *session, uint64_t now_ns)
     observe_span(session, METRIC_TTFT_QUEUE, times->encoded_ns, times->placed_ns);
     observe_span(session, METRIC_TTFT_RESERVE, times->placed_ns, reserved_ns);
     observe_span(session, METRIC_TTFT_PREFILL, reserved_ns, now_ns);
+}
+
+static void measure_cached(const struct session *session)
+{
+    const struct request *request = &session->request;
     session_add(session, METRIC_PROMPT_TOKENS_CACHED,
                 request->cached_tokens < request->prompt_tokens ? request->cached_tokens
                                                                 : request->prompt_tokens);
@@ -74,6 +79,12 @@ static void measure_first_token(struct session *session, uint64_t now_ns)
 void session_measure_token(struct session *session, struct session_choice *choice,
                            bool first_of_step)
 {
+    if (!session->token_seen)
+        measure_cached(session);
+    if (session->parsed.prompt_only) { /* workers were asked for one that nobody is told */
+        session->token_seen = true;
+        return;
+    }
     session_add(session, METRIC_OUTPUT_TOKENS, 1);
     if (!first_of_step)
         return; /* tokens that came together have no gap */
@@ -99,7 +110,8 @@ static void measure_sizes(struct session *session, uint32_t tokens)
     const struct request *request = &session->request;
     session_observe(session, METRIC_PROMPT_LENGTH, request->prompt_tokens);
     session_observe(session, METRIC_OUTPUT_LENGTH, tokens);
-    session_observe(session, METRIC_MAX_TOKENS, request->max_tokens);
+    session_observe(session, METRIC_MAX_TOKENS,
+                    session->parsed.prompt_only ? 0 : request->max_tokens);
     session_observe(session, METRIC_CHOICES, session->choice_count);
     const uint32_t kind = session->parsed.grammar.kind;
     if (kind > 0)
@@ -130,7 +142,8 @@ static void measure_end(struct session *session)
         return;
     const uint64_t served_ns = times->reserved_ns > 0 ? times->reserved_ns : times->placed_ns;
     observe_span(session, METRIC_SERVED_TIME, served_ns, times->last_ns);
-    observe_span(session, METRIC_ANSWER_TIME, times->first_ns, times->last_ns);
+    if (!session->parsed.prompt_only)
+        observe_span(session, METRIC_ANSWER_TIME, times->first_ns, times->last_ns);
     /* The end of several answers says nothing of the pace of one. */
     if (session->choice_count == 1 && tokens > 1 && times->last_ns > times->first_ns)
         session_observe(session, METRIC_TPOT,

@@ -67,6 +67,36 @@ class LogsTest(unittest.TestCase):
                      "the text of all")
             self.assertTrue(any(SECRET in line for line in self.lines(cluster, name)))
 
+    def test_streamed_or_whole_it_is_the_same(self):
+        """Choices that come side by side, text that waits for a stop string, marks of calls that
+        nobody is told."""
+        cluster = Cluster(env={"BATON_LOG": "debug", "BATON_LOG_TEXT": "all"})
+        self.addCleanup(cluster.close)
+        call = {"type": "function", "function": {"name": "f", "parameters": {
+            "type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
+            "additionalProperties": False}}}
+        chat = {"messages": [{"role": "user", "content": "Hello"}]}
+        wishes = (
+            ("/v1/completions", {"prompt": "Hello", "n": 3, "seed": 7, "max_tokens": 12,
+                                 "ignore_eos": True, "echo": True}),
+            ("/v1/completions", {"prompt": "Hello", "seed": 7, "max_tokens": 12, "temperature": 1,
+                                 "ignore_eos": True, "stop": ["e" * 50, " " * 50]}),
+            ("/v1/completions", {"prompt": "Hello", "max_tokens": 0, "echo": True}),
+            ("/v1/chat/completions", {**chat, "seed": 7, "tools": [call], "max_tokens": 60,
+                                      "tool_choice": "required"}))
+        for number, (path, wish) in enumerate(wishes):
+            logged = []
+            for stream in (False, True):
+                name = f"{'streamed' if stream else 'whole'}-{number}"
+                answer = cluster.client.call("POST", path, {**wish, "stream": stream},
+                                             {"X-Request-Id": name})
+                self.assertEqual(answer.status, 200, answer.body)
+                lines = wait_for(lambda: [line for line in self.lines(cluster, name)
+                                          if "answer: " in line], f"the answer of {name}")
+                logged.append(lines[0].split("answer: ", 1)[1].split(" request=")[0])
+            self.assertTrue(logged[0])
+            self.assertEqual(logged[0], logged[1], wish)
+
 
 if __name__ == "__main__":
     unittest.main()

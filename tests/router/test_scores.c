@@ -97,6 +97,39 @@ Test(scores, come_back)
     cr_expect_eq(router_process_stop(&router), 0);
 }
 
+/* Workers are asked for a token, though none is wanted. */
+Test(scores, of_a_prompt_alone_are_no_answer)
+{
+    static const struct {
+        const char *series;
+        double value;
+    } metrics[] = {
+        {"baton_prompt_tokens_cached_total", 2},
+        {"baton_output_tokens_total", 0},
+        {"baton_time_to_first_token_seconds_count", 0},
+        {"baton_answer_time_seconds_count", 0},
+        {"baton_request_output_tokens_sum", 0},
+        {"baton_request_finish_total{reason=\"length\"}", 1},
+    };
+    struct client client;
+    serving_start(NULL);
+    serving_connect(false);
+    client_open(&client, &router);
+    client_post(&client, TEXT_PATH, "{\"prompt\":\"hello x\",\"echo\":true,\"max_tokens\":0}");
+    WAIT_FOR(&router, prefill.job_count == 1);
+    cr_expect_eq(prefill.jobs[0].max_tokens, 1);
+    prefill.cached_tokens = 2;
+    fake_tokens(&prefill, &prefill.jobs[0], 0, "a", FINISH_STOP);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_status(&client), 200);
+    for (size_t i = 0; i < ARRAY_COUNT(metrics); i++)
+        cr_expect_eq(client_metric(&router, metrics[i].series), metrics[i].value, "%s",
+                     metrics[i].series);
+    client_close(&client);
+    serving_expect_idle();
+    cr_expect_eq(router_process_stop(&router), 0);
+}
+
 /* A request for scores of "hello x", with a prefill node that can give them. */
 static void reach(struct client *client)
 {
