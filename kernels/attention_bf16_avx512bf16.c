@@ -4,20 +4,32 @@
  * leaves what it made in memory, and while a tile is scored the one before it is weighed and the
  * one before that is summed: so no step waits for the result of another, and the CPU finds work of
  * the next step while the last results of one are on their way. The tiles of a block ask for the
- * next block's K and V, which a decode step finds in memory only, each for its share. int8 blocks
- * are widened to bf16 first, once for all rows. */
+ * next block's K and V, which a decode step finds in memory only, each for its share. int8 is
+ * widened to bf16 in registers, by the first tile of a block, and for the others in the scratch. */
 #include "kernels/attention_bf16.h"
+#include "kernels/attention_widen_avx512.h"
 #include "kernels/lanes_avx512.h"
 
 enum { TILE_ROWS = 6, DIM_VECTORS = 4, STEPS = 3, PART_PAIRS = KV_BLOCK_TOKENS / 2 };
 
 #define DOT_PAIRS(sum, a, b) __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b))
 
+/* Where a tile's K and V stand: in bf16 pages; in int8 pages, from which they are widened; in the
+ * scratch, widened by the block's first tile. It asks for pages of the same kind. */
+enum tile_form { FORM_BF16, FORM_I8, FORM_I8_KEPT };
+struct block_pages {
+    enum tile_form form;
+    struct block_parts parts;
+    struct block_scales scales; /* FORM_I8 */
+    uint16_t *kept_k, *kept_v;  /* FORM_I8: [part][16 * padded_dim] to be filled, or NULL */
+};
+
 /* What a tile asks for while it is scored and summed: of the next block 4 >> shift quarters, from
  * `quarter` on, in the order in which they will be read: the lines of a pair in each 1 << shift
  * pairs. */
 struct block_asks {
     struct block_parts ahead;
+    struct block_scales scales;
     uint32_t quarter, shift, mask; /* mask: no pair asks that has not all of its bits */
     bool again; /* of this block too, for what did not come, ASK_AGAIN_BYTES on */
 };
@@ -28,7 +40,7 @@ struct tile {
     uint32_t row, count; /* its rows */
     uint32_t first;      /* token of the block */
     bool whole;          /* every row sees all of the block */
-    struct block_parts parts;
+    struct block_pages pages;
     struct block_asks asks;
     float maxima[LANE_COUNT], corrections[LANE_COUNT];
     float scores[TILE_ROWS][ATTENTION_BLOCK];
@@ -67,6 +79,16 @@ AVX512_INLINE size_t offset_after(size_t offset, __m512 sums)
     uint64_t zero;
     __asm__("vmovq %x1, %0\n\tand $0, %0" : "=r"(zero) : "v"(sums) : "cc");
     return offset + zero;
+}
+
+/* A block's parts, and the scales of int8. */
+AVX512_INLINE void block_find(const struct attention_task *task, uint32_t first,
+                              struct block_span seen, struct block_parts *parts,
+                              struct block_scales *scales)
+{
+    block_parts_find(task, first, seen, parts);
+    if (task->kv->dtype == KV_I8)
+        block_scales_find(task, first, seen, scales);
 }
 
 AVX512_INLINE __m512 exp2_avx512(__m512 x)
@@ -174,22 +196,39 @@ __attribute__((noinline)) static void mask_tile(const struct pipeline *pipeline,
 
 /* The first step. */
 AVX512_INLINE void score_tile(const struct pipeline *pipeline, struct tile *tile,
-                              const uint32_t count)
+                              const uint32_t count, const enum tile_form form)
 {
     const uint32_t pairs = tile->rows->padded_dim / 2;
+    const uint32_t line_pairs = form == FORM_BF16 ? 1 : 2; /* pairs of 16 tokens in a line ahead */
     const uint16_t *q = pipeline->q + (size_t)tile->row * 2;
+    __m512 lanes[BLOCK_PARTS][2];
+    if (form == FORM_I8)
+        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
+            scales_of_k(tile->pages.scales.k[i], lanes[i]);
+    if (form != FORM_BF16 && tile->asks.quarter == 0 && tile->asks.mask != UINT32_MAX)
+        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
+        {
+            ask((const uint8_t *)tile->asks.scales.k[i]);
+            ask((const uint8_t *)tile->asks.scales.v[i]);
+        }
     __m512 scores[TILE_ROWS][BLOCK_PARTS];
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
         scores[r][i] = _mm512_setzero_ps();
-    size_t ahead = (size_t)tile->asks.quarter * pairs / BLOCK_PARTS * 64;
+    const uint32_t ask_mask = (tile->asks.mask + 1) * line_pairs - 1;
+    size_t ahead = (size_t)tile->asks.quarter * pairs / BLOCK_PARTS / line_pairs * 64;
     for (uint32_t pair = 0; pair < pairs; pair++) {
-        const size_t at = (size_t)pair * 64;
+        const size_t at = (size_t)pair * (form == FORM_I8 ? 32 : 64);
         __m512 k[BLOCK_PARTS];
-        if (tile->asks.again)
+        if (form == FORM_BF16 && tile->asks.again)
             UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
-                ask(tile->parts.k[i] + at + ASK_AGAIN_BYTES);
-        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] = load_pairs(tile->parts.k[i] + at);
-        if ((pair & tile->asks.mask) == tile->asks.mask) {
+                ask(tile->pages.parts.k[i] + at + ASK_AGAIN_BYTES);
+        UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] =
+            form == FORM_I8 ? widen_pairs(tile->pages.parts.k[i] + at, lanes[i])
+                            : load_pairs(tile->pages.parts.k[i] + at);
+        if (form == FORM_I8 && tile->pages.kept_k)
+            UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
+                _mm512_storeu_ps(tile->pages.kept_k + ((size_t)i * pairs + pair) * 32, k[i]);
+        if ((pair & ask_mask) == ask_mask) {
             ahead = offset_after(ahead, scores[count - 1][BLOCK_PARTS - 1]);
             UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(tile->asks.ahead.k[i] + ahead);
             ahead += 64;
@@ -233,18 +272,21 @@ AVX512_INLINE void weigh_tile(const struct pipeline *pipeline, struct tile *tile
 
 /* Where the pair of the next block's V stands that is asked for with `pair`. */
 AVX512_INLINE const uint8_t *line_ahead(const struct block_asks *asks, uint32_t pair,
-                                        uint32_t padded)
+                                        size_t pair_bytes)
 {
     const uint32_t to_ask = asks->quarter * PART_PAIRS + (pair >> asks->shift);
-    return asks->ahead.v[to_ask / PART_PAIRS] + (size_t)(to_ask % PART_PAIRS) * padded * 4;
+    return asks->ahead.v[to_ask / PART_PAIRS] + to_ask % PART_PAIRS * pair_bytes;
 }
 
 /* values = values * correction + weights * V for the pairs [from, to) and 16 * vectors dims. */
 AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile *tile,
-                              const uint32_t count, const uint32_t vectors, uint32_t dim,
-                              uint32_t from, uint32_t to)
+                              const uint32_t count, const enum tile_form form,
+                              const uint32_t vectors, uint32_t dim, uint32_t from, uint32_t to)
 {
     const uint32_t padded = tile->rows->padded_dim;
+    const size_t element = form == FORM_I8 ? 1 : 2;
+    const size_t element_ahead = form == FORM_BF16 ? 2 : 1;
+    const uint32_t lines_ahead = form == FORM_BF16 ? vectors : (vectors + 1) / 2;
     float *values = pipeline->sums->values + (size_t)tile->row * padded + dim;
     __m512 sums[TILE_ROWS][DIM_VECTORS];
     UNROLL for (uint32_t r = 0; r < count; r++) UNROLL for (uint32_t i = 0; i < vectors; i++)
@@ -252,20 +294,32 @@ AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile
                                    _mm512_set1_ps(tile->corrections[r]));
     for (uint32_t first = from; first < to;) {
         const uint32_t part = first / PART_PAIRS;
-        const size_t at = ((size_t)(first % PART_PAIRS) * padded + dim) * 4;
-        const uint8_t *at_v = tile->parts.v[part] + at;
-        const uint8_t *line = line_ahead(&tile->asks, first, padded) + (size_t)dim * 4;
+        const size_t at = (size_t)(first % PART_PAIRS) * padded + dim;
+        const uint8_t *at_v = tile->pages.parts.v[part] + 2 * at * element;
+        const size_t ahead_bytes = 2 * padded * element_ahead;
+        const uint8_t *line = line_ahead(&tile->asks, first, ahead_bytes) + 2 * dim * element_ahead;
         const uint32_t end = (part + 1) * PART_PAIRS < to ? (part + 1) * PART_PAIRS : to;
-        for (uint32_t pair = first; pair < end; pair++, at_v += (size_t)padded * 4) {
+        for (uint32_t pair = first; pair < end; pair++, at_v += 2 * padded * element) {
             __m512 v[DIM_VECTORS];
-            if (tile->asks.again)
+            if (form == FORM_BF16 && tile->asks.again)
                 UNROLL for (uint32_t i = 0; i < vectors; i++)
                     ask(at_v + (size_t)i * 64 + ASK_AGAIN_BYTES);
-            UNROLL for (uint32_t i = 0; i < vectors; i++) v[i] = load_pairs(at_v + (size_t)i * 64);
+            if (form == FORM_I8) {
+                __m512 lanes[2];
+                scales_of_v(tile->pages.scales.v[part] + (size_t)(pair % PART_PAIRS) * 2, lanes);
+                UNROLL for (uint32_t i = 0; i < vectors; i++) v[i] =
+                    widen_pairs(at_v + (size_t)i * 32, lanes);
+                if (tile->pages.kept_v)
+                    UNROLL for (uint32_t i = 0; i < vectors; i++) _mm512_storeu_ps(
+                        tile->pages.kept_v + ((size_t)pair * padded + dim + i * 16) * 2, v[i]);
+            } else {
+                UNROLL for (uint32_t i = 0; i < vectors; i++) v[i] =
+                    load_pairs(at_v + (size_t)i * 64);
+            }
             if ((pair & tile->asks.mask) == tile->asks.mask) {
                 line += offset_after(0, sums[count - 1][vectors - 1]);
-                UNROLL for (uint32_t i = 0; i < vectors; i++) ask(line + (size_t)i * 64);
-                line += (size_t)padded * 4;
+                UNROLL for (uint32_t i = 0; i < lines_ahead; i++) ask(line + (size_t)i * 64);
+                line += ahead_bytes;
             }
             UNROLL for (uint32_t r = 0; r < count; r++)
             {
@@ -289,7 +343,7 @@ AVX512_INLINE void add_edge(const struct pipeline *pipeline, const struct tile *
     float *values = pipeline->sums->values + (size_t)(tile->row + r) * padded;
     for (; pair < end; pair++) {
         const uint32_t token = pair * 2;
-        const uint8_t *from = tile->parts.v[token / KV_BLOCK_TOKENS] +
+        const uint8_t *from = tile->pages.parts.v[token / KV_BLOCK_TOKENS] +
                               (size_t)(token % KV_BLOCK_TOKENS / 2) * padded * 4;
         const uint64_t both = mask >> token & 3;
         const __m512i seen =
@@ -315,25 +369,30 @@ AVX512_INLINE void correct_row(const struct pipeline *pipeline, const struct til
 }
 
 AVX512_INLINE void add_pairs(const struct pipeline *pipeline, const struct tile *tile,
-                             const uint32_t count, uint32_t from, uint32_t to)
+                             const uint32_t count, const enum tile_form form, uint32_t from,
+                             uint32_t to)
 {
     const uint32_t padded = tile->rows->padded_dim;
     uint32_t dim = 0;
     for (; dim + 64 <= padded; dim += 64)
-        add_values(pipeline, tile, count, 4, dim, from, to);
+        add_values(pipeline, tile, count, form, 4, dim, from, to);
     if (dim + 32 <= padded) {
-        add_values(pipeline, tile, count, 2, dim, from, to);
+        add_values(pipeline, tile, count, form, 2, dim, from, to);
         dim += 32;
     }
     if (dim < padded)
-        add_values(pipeline, tile, count, 1, dim, from, to);
+        add_values(pipeline, tile, count, form, 1, dim, from, to);
 }
 
 /* The third step. Where rows do not see the whole block: for every row its pairs before those that
  * all rows see whole, then those, then the rest. */
 AVX512_INLINE void add_tile(const struct pipeline *pipeline, struct tile *tile,
-                            const uint32_t count)
+                            const uint32_t count, const enum tile_form form)
 {
+    if (form == FORM_I8) {
+        add_pairs(pipeline, tile, count, form, 0, ATTENTION_BLOCK / 2);
+        return;
+    }
     const struct block_span top = seen_in_block(tile->rows, tile->row, tile->first);
     const struct block_span bottom = seen_in_block(tile->rows, tile->row + count - 1, tile->first);
     const uint32_t from = (bottom.from + 1) / 2;
@@ -345,7 +404,7 @@ AVX512_INLINE void add_tile(const struct pipeline *pipeline, struct tile *tile,
         tile->corrections[r] = 1.0f;
         add_edge(pipeline, tile, r, seen.from / 2, end < from ? end : from);
     }
-    add_pairs(pipeline, tile, count, from, to);
+    add_pairs(pipeline, tile, count, form, from, to);
     for (uint32_t r = 0; !tile->whole && r < count; r++) {
         const struct block_span seen = seen_in_block(tile->rows, tile->row + r, tile->first);
         add_edge(pipeline, tile, r, to, (seen.to + 1) / 2);
@@ -353,27 +412,49 @@ AVX512_INLINE void add_tile(const struct pipeline *pipeline, struct tile *tile,
 }
 
 /* A step with the number of rows as a constant. */
-#define BY_COUNT(step, pipeline, tile)                                                             \
+#define BY_COUNT(step, pipeline, tile, form)                                                       \
     switch ((tile)->count) {                                                                       \
     case 6:                                                                                        \
-        step(pipeline, tile, 6);                                                                   \
+        step(pipeline, tile, 6, form);                                                             \
         break;                                                                                     \
     case 5:                                                                                        \
-        step(pipeline, tile, 5);                                                                   \
+        step(pipeline, tile, 5, form);                                                             \
         break;                                                                                     \
     case 4:                                                                                        \
-        step(pipeline, tile, 4);                                                                   \
+        step(pipeline, tile, 4, form);                                                             \
         break;                                                                                     \
     case 3:                                                                                        \
-        step(pipeline, tile, 3);                                                                   \
+        step(pipeline, tile, 3, form);                                                             \
         break;                                                                                     \
     case 2:                                                                                        \
-        step(pipeline, tile, 2);                                                                   \
+        step(pipeline, tile, 2, form);                                                             \
         break;                                                                                     \
     default:                                                                                       \
-        step(pipeline, tile, 1);                                                                   \
+        step(pipeline, tile, 1, form);                                                             \
         break;                                                                                     \
     }
+
+static void tile_score(const struct pipeline *pipeline, struct tile *tile)
+{
+    if (tile->pages.form == FORM_BF16) {
+        BY_COUNT(score_tile, pipeline, tile, FORM_BF16)
+    } else if (tile->pages.form == FORM_I8) {
+        BY_COUNT(score_tile, pipeline, tile, FORM_I8)
+    } else {
+        BY_COUNT(score_tile, pipeline, tile, FORM_I8_KEPT)
+    }
+}
+
+static void tile_add(const struct pipeline *pipeline, struct tile *tile)
+{
+    if (tile->pages.form == FORM_BF16) {
+        BY_COUNT(add_tile, pipeline, tile, FORM_BF16)
+    } else if (tile->pages.form == FORM_I8) {
+        BY_COUNT(add_tile, pipeline, tile, FORM_I8)
+    } else {
+        BY_COUNT(add_tile, pipeline, tile, FORM_I8_KEPT)
+    }
+}
 
 /* The tile begun `age` tiles before the newest. */
 AVX512_INLINE struct tile *tile_of_age(struct pipeline *pipeline, uint32_t age)
@@ -384,14 +465,11 @@ AVX512_INLINE struct tile *tile_of_age(struct pipeline *pipeline, uint32_t age)
 /* The newest tile takes its first step, those before it their second and third. */
 static void pipeline_step(struct pipeline *pipeline)
 {
-    struct tile *newest = tile_of_age(pipeline, 0);
-    BY_COUNT(score_tile, pipeline, newest)
+    tile_score(pipeline, tile_of_age(pipeline, 0));
     if (pipeline->begun > 1)
         weigh_tile(pipeline, tile_of_age(pipeline, 1));
-    if (pipeline->begun > 2) {
-        struct tile *oldest = tile_of_age(pipeline, 2);
-        BY_COUNT(add_tile, pipeline, oldest)
-    }
+    if (pipeline->begun > 2)
+        tile_add(pipeline, tile_of_age(pipeline, 2));
 }
 
 /* All that was begun takes its last steps. */
@@ -400,10 +478,8 @@ static void pipeline_settle(struct pipeline *pipeline)
     if (pipeline->begun == 0)
         return;
     weigh_tile(pipeline, tile_of_age(pipeline, 0));
-    for (uint32_t age = pipeline->begun > 1 ? 2 : 1; age-- > 0;) {
-        struct tile *tile = tile_of_age(pipeline, age);
-        BY_COUNT(add_tile, pipeline, tile)
-    }
+    for (uint32_t age = pipeline->begun > 1 ? 2 : 1; age-- > 0;)
+        tile_add(pipeline, tile_of_age(pipeline, age));
     pipeline->begun = 0;
 }
 
@@ -412,58 +488,15 @@ static void settle(const struct attention_space *space)
     pipeline_settle(space->under_way);
 }
 
-/* 32 values of int8 as bf16(scale * q). */
-AVX512_INLINE void widen_pairs(const uint8_t *q, const __m512 scales[2], uint16_t *out)
-{
-    __m512 x[2];
-    UNROLL for (int i = 0; i < 2; i++) x[i] =
-        _mm512_mul_ps(scales[i], _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(
-                                     (const __m128i *)(const void *)(q + 16 * i)))));
-    _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh(x[1], x[0]));
-}
-
-/* A part of K: pairs of dims of 16 tokens, so every scale stands in two lanes. Asks for as much
- * from `ahead` on. */
-AVX512_INLINE void widen_k(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out,
-                           const uint8_t *ahead)
-{
-    const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-    const __m512 all = _mm512_loadu_ps(scales);
-    const __m512 by_lane[2] = {_mm512_permutexvar_ps(low, all), _mm512_permutexvar_ps(high, all)};
-    for (size_t at = 0; at < (size_t)padded * KV_BLOCK_TOKENS; at += 64) {
-        ask(ahead + at);
-        widen_pairs(q + at, by_lane, out + at);
-        widen_pairs(q + at + 32, by_lane, out + at + 32);
-    }
-}
-
-/* A part of V: pairs of tokens of all dims, so two scales alternate. */
-AVX512_INLINE void widen_v(const uint8_t *q, const float *scales, uint32_t padded, uint16_t *out,
-                           const uint8_t *ahead)
-{
-    const size_t pair_values = (size_t)padded * 2;
-    for (uint32_t pair = 0; pair < KV_BLOCK_TOKENS / 2; pair++, scales += 2) {
-        double both;
-        __builtin_memcpy(&both, scales, sizeof(both));
-        const __m512 lanes = _mm512_castpd_ps(_mm512_set1_pd(both));
-        const __m512 by_lane[2] = {lanes, lanes};
-        for (size_t end = (pair + 1) * pair_values, at = pair * pair_values; at < end; at += 32) {
-            ask(ahead + at);
-            widen_pairs(q + at, by_lane, out + at);
-        }
-    }
-}
-
 /* Where the block stands that is read after the one at `first`: the rows' next one, or the first of
  * the task that probably comes then. False if there is none, and nothing was written. */
-static bool find_ahead(const struct attention_rows *rows, uint32_t first, struct block_parts *ahead)
+static bool find_ahead(const struct attention_rows *rows, uint32_t first, struct block_asks *asks)
 {
     const struct attention_task *task = rows->task;
     const struct row_range all = {0, task->row_count};
     const uint32_t next = first + ATTENTION_BLOCK;
     if (rows->visible[all.end - 1] > next && next / ATTENTION_SEGMENT < task->segment_end) {
-        block_parts_find(task, next, seen_by_range(rows, all, next), ahead);
+        block_find(task, next, seen_by_range(rows, all, next), &asks->ahead, &asks->scales);
         return true;
     }
     if (!task->next.slots)
@@ -474,29 +507,8 @@ static bool find_ahead(const struct attention_rows *rows, uint32_t first, struct
                                     left < ATTENTION_BLOCK ? left : ATTENTION_BLOCK};
     const struct attention_task then = {
         .kv = task->kv, .slots = task->next.slots, .kv_head = task->next.kv_head};
-    block_parts_find(&then, block, seen, ahead);
+    block_find(&then, block, seen, &asks->ahead, &asks->scales);
     return true;
-}
-
-/* The parts of an int8 block that a row sees, as bf16 in the scratch. Meanwhile the next block is
- * asked for: this takes most of the time of a decode step. */
-static void block_widen(const struct attention_rows *rows, const struct attention_space *space,
-                        uint32_t first, struct block_span seen, struct block_parts *parts)
-{
-    const struct attention_task *task = rows->task;
-    struct block_parts ahead;
-    const bool asks = find_ahead(rows, first, &ahead);
-    block_parts_place(rows, space, seen, parts);
-    for (uint32_t part = 0; part < BLOCK_PARTS; part++) {
-        struct int8_part from;
-        if (!int8_part_find(task, first, seen, part, &from))
-            continue;
-        const size_t at = (size_t)part * KV_BLOCK_TOKENS * rows->padded_dim;
-        widen_k(from.k, from.k_scales, rows->padded_dim, space->widened_k + at,
-                asks ? ahead.k[part] : from.k);
-        widen_v(from.v, from.v_scales, rows->padded_dim, space->widened_v + at,
-                asks ? ahead.v[part] : from.v);
-    }
 }
 
 static void asks_end(struct block_asks *asks)
@@ -508,17 +520,17 @@ static void asks_end(struct block_asks *asks)
 }
 
 /* What the first of the tiles of the block at `first` asks for. */
-static struct block_asks asks_begin(const struct attention_rows *rows, uint32_t first,
-                                    const struct block_parts *parts, uint32_t tiles)
+static void asks_begin(const struct attention_rows *rows, uint32_t first,
+                       const struct block_parts *parts, uint32_t tiles, struct block_asks *asks)
 {
-    struct block_asks asks = {.ahead = *parts};
-    asks_end(&asks);
-    if (find_ahead(rows, first, &asks.ahead)) {
-        asks.shift = tiles < 3 ? tiles - 1 : tiles / 2;
-        asks.mask = (1u << asks.shift) - 1;
-        asks.again = tiles == 1; /* of more the first waits, and the others go on meanwhile */
+    asks_end(asks);
+    if (find_ahead(rows, first, asks)) {
+        asks->shift = tiles < 3 ? tiles - 1 : tiles / 2;
+        asks->mask = (1u << asks->shift) - 1;
+        asks->again = tiles == 1; /* of more the first waits, and the others go on meanwhile */
+    } else {
+        asks->ahead = *parts;
     }
-    return asks;
 }
 
 /* What the next tile of the block asks for. */
@@ -529,24 +541,40 @@ static void asks_go_on(struct block_asks *asks)
         asks_end(asks);
 }
 
+/* Where the block at `first` is read. An int8 block of which a row does not see all is widened to
+ * the scratch at once. */
+static void pages_find(const struct attention_rows *rows, const struct attention_space *space,
+                       struct row_range range, uint32_t first, uint32_t tiles,
+                       struct block_pages *pages)
+{
+    const struct block_span seen = seen_by_range(rows, range, first);
+    block_find(rows->task, first, seen, &pages->parts, &pages->scales);
+    pages->form = FORM_BF16;
+    if (rows->task->kv->dtype != KV_I8)
+        return;
+    pages->form = FORM_I8;
+    pages->kept_k = tiles > 1 ? space->widened_k : NULL;
+    pages->kept_v = tiles > 1 ? space->widened_v : NULL;
+    if (seen_in_block(rows, range.first, first).to < ATTENTION_BLOCK ||
+        seen_in_block(rows, range.end - 1, first).from > 0) {
+        pipeline_settle(space->under_way); /* it reads what is overwritten here */
+        block_widen(rows, space, first, seen);
+        block_parts_place(rows, space, seen, &pages->parts);
+        pages->form = FORM_I8_KEPT;
+    }
+}
+
 /* The rows of the range in tiles of 6 or fewer, shared out evenly. */
 static void attend_block(const struct attention_rows *rows, const struct attention_space *space,
                          struct row_range range, uint32_t first, const struct attention_sums *sums)
 {
     struct pipeline *pipeline = space->under_way;
-    const struct block_span seen = seen_by_range(rows, range, first);
     const uint32_t tiles = (range.end - range.first + TILE_ROWS - 1) / TILE_ROWS;
-    struct block_parts parts;
-    struct block_asks asks = {.shift = 0, .mask = UINT32_MAX};
+    struct block_pages pages;
+    struct block_asks asks;
+    pages_find(rows, space, range, first, tiles, &pages);
+    asks_begin(rows, first, &pages.parts, tiles, &asks);
     pipeline->sums = sums;
-    if (rows->task->kv->dtype == KV_I8) {
-        pipeline_settle(pipeline); /* it reads what is overwritten here */
-        block_widen(rows, space, first, seen, &parts);
-        asks.ahead = parts;
-    } else {
-        block_parts_find(rows->task, first, seen, &parts);
-        asks = asks_begin(rows, first, &parts, tiles);
-    }
     uint32_t row = range.first;
     for (uint32_t left = tiles; left > 0; left--) {
         const uint32_t count = (range.end - row + left - 1) / left;
@@ -558,11 +586,15 @@ static void attend_block(const struct attention_rows *rows, const struct attenti
         tile->count = count;
         tile->first = first;
         tile->whole = top.to == ATTENTION_BLOCK && bottom.from == 0;
-        tile->parts = parts;
+        tile->pages = pages;
         tile->asks = asks;
         pipeline_step(pipeline);
         asks_go_on(&asks);
         row += count;
+        if (pages.form == FORM_I8) { /* the first left it for the others */
+            pages.form = FORM_I8_KEPT;
+            block_parts_place(rows, space, (struct block_span){0, ATTENTION_BLOCK}, &pages.parts);
+        }
     }
 }
 

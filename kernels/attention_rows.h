@@ -109,6 +109,20 @@ ATTENTION_INLINE void block_parts_find(const struct attention_task *task, uint32
     }
 }
 
+/* int8: the scales of the parts of a block, [16] each. */
+struct block_scales {
+    const float *k[BLOCK_PARTS], *v[BLOCK_PARTS];
+};
+ATTENTION_INLINE void block_scales_find(const struct attention_task *task, uint32_t first,
+                                        struct block_span seen, struct block_scales *scales)
+{
+    for (uint32_t part = 0; part < BLOCK_PARTS; part++) {
+        const uint32_t at = first + part_offset(seen, part);
+        scales->k[part] = kv_scale(task->kv, task->slots, KV_PART_K, task->kv_head, at);
+        scales->v[part] = kv_scale(task->kv, task->slots, KV_PART_V, task->kv_head, at);
+    }
+}
+
 /* bf16, int8: unnormalised weighted sums of V of some rows over some segments. */
 struct attention_sums {
     float *maximum; /* [row], and room for 15 more that a variant may read and write */
