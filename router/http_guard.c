@@ -10,7 +10,6 @@ enum { CHUNK_DIGITS_MAX = 8, LENGTH_DIGITS_MAX = 15, PORT_DIGITS_MAX = 5, PORT_M
 static void go(struct http_guard *guard, enum http_guard_state state)
 {
     guard->state = state;
-    guard->line_bytes = 0;
     guard->word_bytes = 0;
     guard->digits = 0;
 }
@@ -55,9 +54,9 @@ static void begin_request(struct http_guard *guard)
 {
     guard->requests++;
     guard->may_have_body = guard->has_length = guard->chunked = guard->has_host = false;
+    guard->in_trailer = guard->is_old = false;
     guard->left = guard->head_bytes = guard->body_bytes = 0;
     guard->part = GUARD_METHOD;
-    guard->line_ends = false;
     go(guard, GUARD_START_LINE);
 }
 
@@ -81,11 +80,17 @@ static void count_head(struct http_guard *guard)
     guard->limit = guard->limits->head_bytes;
 }
 
-/* The blank line behind the headers. */
+/* The blank line behind the headers, or behind what follows the last chunk. */
 static void end_head(struct http_guard *guard)
 {
-    if (guard->chunked && guard->has_length)
+    if (guard->in_trailer)
+        end_request(guard);
+    else if (!guard->has_host && !guard->is_old)
+        bad(guard, "An HTTP/1.1 request must have a Host.");
+    else if (guard->chunked && guard->has_length)
         bad(guard, "The request has both Content-Length and Transfer-Encoding.");
+    else if (guard->chunked && guard->is_old)
+        bad(guard, "An HTTP/1.0 request must not have a Transfer-Encoding.");
     else if (!guard->may_have_body && (guard->chunked || guard->left > 0))
         bad(guard, "A request with this method must not have a body.");
     else if (guard->chunked)
@@ -158,18 +163,18 @@ static void end_start_line(struct http_guard *guard)
     else if (!word_is(guard, "HTTP/1.1") && !word_is(guard, "HTTP/1.0"))
         refuse(guard, 505, "unsupported_version",
                "The version of the request must be HTTP/1.1 or HTTP/1.0.");
-    else
+    else {
+        guard->is_old = word_is(guard, "HTTP/1.0");
         go(guard, GUARD_HEADER);
+    }
 }
 
 static void read_start_line(struct http_guard *guard, char c)
 {
     if (c == '\n') {
         end_start_line(guard);
-    } else if (guard->line_ends || (c != '\r' && (c < ' ' || c > '~'))) {
+    } else if (c < ' ' || c > '~') {
         bad(guard, "The request line holds a byte that is not allowed.");
-    } else if (c == '\r') {
-        guard->line_ends = true;
     } else if (c == ' ') {
         const bool path = guard->part == GUARD_PATH || guard->part == GUARD_AUTHORITY ||
                           guard->part == GUARD_PORT;
@@ -193,20 +198,13 @@ static void read_start_line(struct http_guard *guard, char c)
     }
 }
 
-static void begin_header(struct http_guard *guard, char c)
-{
-    if (c == '\n')
-        end_head(guard);
-    else if (c == ' ' || c == '\t')
-        bad(guard, "A header goes on in the next line.");
-    else if (c != '\r') {
-        go(guard, GUARD_NAME);
-        add_to_word(guard, c);
-    }
-}
-
 static void end_name(struct http_guard *guard)
 {
+    if (guard->in_trailer) { /* evhttp gives nothing on what stands there */
+        go(guard, GUARD_VALUE);
+        guard->header = GUARD_OTHER;
+        return;
+    }
     const bool length = word_is(guard, "content-length");
     const bool coding = word_is(guard, "transfer-encoding");
     const bool host = word_is(guard, "host");
@@ -230,12 +228,24 @@ static void end_name(struct http_guard *guard)
 
 static void read_name(struct http_guard *guard, char c)
 {
-    if (c == ':')
+    if (c == ':' && guard->word_bytes > 0)
         end_name(guard);
     else if (isalnum((unsigned char)c) || (c != '\0' && strchr("!#$%&'*+-.^_`|~", c)))
         add_to_word(guard, c);
     else
         bad(guard, "A header name holds a character that is not allowed.");
+}
+
+static void begin_header(struct http_guard *guard, char c)
+{
+    if (c == '\n')
+        end_head(guard);
+    else if (c == ' ' || c == '\t')
+        bad(guard, "A header goes on in the next line.");
+    else {
+        go(guard, GUARD_NAME);
+        read_name(guard, c);
+    }
 }
 
 static void end_value(struct http_guard *guard)
@@ -275,7 +285,7 @@ static void read_value(struct http_guard *guard, char c)
         end_value(guard);
     else if (c == '\0')
         bad(guard, "A header value holds a NUL.");
-    else if (c != '\r' && !((c == ' ' || c == '\t') && guard->word_bytes == 0))
+    else if (!((c == ' ' || c == '\t') && guard->word_bytes == 0))
         add_to_word(guard, c == '\t' ? ' ' : c);
 }
 
@@ -283,24 +293,20 @@ static void end_chunk_size(struct http_guard *guard)
 {
     if (guard->digits == 0)
         bad(guard, "A chunk has no size.");
-    else if (guard->left == 0)
-        go(guard, GUARD_TRAILER);
-    else if (take_body(guard, guard->left))
+    else if (guard->left == 0) {
+        guard->in_trailer = true;
+        go(guard, GUARD_HEADER);
+    } else if (take_body(guard, guard->left))
         go(guard, GUARD_CHUNK_DATA);
 }
 
 static void read_chunk_size(struct http_guard *guard, char c)
 {
-    if (guard->digits == 0 && guard->line_bytes == 0)
+    if (guard->digits == 0)
         guard->left = 0;
     if (c == '\n') {
         end_chunk_size(guard);
-        return;
-    }
-    guard->line_bytes++;
-    if (c == '\r')
-        return;
-    if (c == ';') {
+    } else if (c == ';') {
         bad(guard, "Chunk extensions are not supported.");
     } else if (!isxdigit((unsigned char)c)) {
         bad(guard, "A chunk size holds a character that is no hexadecimal digit.");
@@ -317,58 +323,69 @@ static void read_chunk_end(struct http_guard *guard, char c)
 {
     if (c == '\n')
         go(guard, GUARD_CHUNK_SIZE);
-    else if (c != '\r')
+    else
         bad(guard, "A chunk is longer than its size says.");
 }
 
-static void read_trailer(struct http_guard *guard, char c)
+/* A CR goes with the LF behind it: one program takes it for the end of a line, another for a byte
+ * of it. An LF alone ends a line of the head; in chunks, where the same bytes are counted, it does
+ * not. False when the byte was taken or refused here. */
+static bool read_line_end(struct http_guard *guard, char c)
 {
-    if (c == '\n' && guard->line_bytes == 0)
-        end_request(guard);
-    else if (c == '\n')
-        guard->line_bytes = 0;
-    else if (c != '\r')
-        guard->line_bytes++;
+    const bool after_cr = guard->after_cr;
+    const bool chunks =
+        guard->state == GUARD_CHUNK_SIZE || guard->state == GUARD_CHUNK_END || guard->in_trailer;
+    guard->after_cr = c == '\r' && !after_cr;
+    if (after_cr && c != '\n')
+        bad(guard, "A line of the request holds a carriage return that does not end it.");
+    else if (c == '\n' && !after_cr && guard->state != GUARD_IDLE && chunks)
+        bad(guard, "A line between the chunks of the body does not end with CR and LF.");
+    return guard->state != GUARD_BAD && !guard->after_cr;
 }
 
-static void read_byte(struct http_guard *guard, char c)
+static void read_in_line(struct http_guard *guard, char c)
 {
     switch (guard->state) {
-    case GUARD_IDLE:
-        if (c == '\r' || c == '\n')
-            return; /* blank lines between requests */
-        begin_request(guard);
-        read_start_line(guard, c);
-        return;
     case GUARD_START_LINE:
         read_start_line(guard, c);
-        break;
+        return;
     case GUARD_HEADER:
         begin_header(guard, c);
-        break;
+        return;
     case GUARD_NAME:
         read_name(guard, c);
-        break;
+        return;
     case GUARD_VALUE:
         read_value(guard, c);
-        break;
+        return;
     case GUARD_CHUNK_SIZE:
         read_chunk_size(guard, c);
         return;
     case GUARD_CHUNK_END:
         read_chunk_end(guard, c);
         return;
-    case GUARD_TRAILER:
-        read_trailer(guard, c);
-        break;
+    case GUARD_IDLE:
     case GUARD_BODY:
     case GUARD_CHUNK_DATA:
     case GUARD_BAD:
         CHECK(!"these do not go byte by byte");
     }
-    if (guard->state == GUARD_START_LINE || guard->state == GUARD_NAME ||
-        guard->state == GUARD_VALUE || guard->state == GUARD_HEADER ||
-        guard->state == GUARD_TRAILER)
+}
+
+static void read_byte(struct http_guard *guard, char c)
+{
+    const bool goes_on = read_line_end(guard, c);
+    if (guard->state == GUARD_IDLE && (!goes_on || c == '\n')) {
+        guard->blank_bytes++;
+        return;
+    }
+    const bool begins = guard->state == GUARD_IDLE;
+    if (begins)
+        begin_request(guard);
+    if (goes_on)
+        read_in_line(guard, c);
+    if (!begins && (guard->state == GUARD_START_LINE || guard->state == GUARD_NAME ||
+                    guard->state == GUARD_VALUE || guard->state == GUARD_HEADER))
         count_head(guard);
 }
 

@@ -2,7 +2,8 @@
  * differently, and for all that evhttp would refuse with a page instead of an error object.
  *
  * evhttp accepts chunk sizes like 0xe and +e, folded headers, NUL in values and bodies on GET; it
- * refuses unknown methods, versions and expectations and what is too large. The guard reads along,
+ * refuses unknown methods, versions and expectations, carriage returns inside of lines, blank lines
+ * and what is too large. The guard reads along,
  * knows where requests begin and end, and says what it will not let pass. Pure: no I/O, no memory
  * of its own. */
 #ifndef BATON_ROUTER_HTTP_GUARD_H
@@ -13,7 +14,7 @@
 #include <stdint.h>
 
 enum http_guard_state {
-    GUARD_IDLE, /* between requests */
+    GUARD_IDLE, /* between requests, where blank lines may stand */
     GUARD_START_LINE,
     GUARD_HEADER, /* at the start of a header line */
     GUARD_NAME,
@@ -21,8 +22,7 @@ enum http_guard_state {
     GUARD_BODY, /* `left` bytes */
     GUARD_CHUNK_SIZE,
     GUARD_CHUNK_DATA, /* `left` bytes */
-    GUARD_CHUNK_END,  /* the line end behind chunk data */
-    GUARD_TRAILER,    /* lines up to an empty one */
+    GUARD_CHUNK_END,  /* the line end behind chunk data; behind the last chunk come HEADERs again */
     GUARD_BAD,
 };
 
@@ -37,12 +37,15 @@ struct http_guard {
     enum http_guard_state state;
     uint64_t left;
     uint64_t head_bytes,
-        body_bytes;    /* of this request so far; of its chunks, with their sizes told */
-    uint64_t requests; /* begun */
-    uint64_t complete; /* ended */
+        body_bytes;       /* of this request so far; of its chunks, with their sizes told */
+    uint64_t requests;    /* begun */
+    uint64_t complete;    /* ended */
+    uint64_t blank_bytes; /* of lines between requests, on this connection: evhttp refuses them */
     bool may_have_body, has_length, chunked, has_host;
-    uint32_t line_bytes; /* of the line so far, its end not counted */
-    uint32_t digits;     /* of a chunk size */
+    bool is_old;     /* HTTP/1.0 */
+    bool in_trailer; /* headers are those behind the last chunk */
+    bool after_cr;
+    uint32_t digits; /* of a chunk size */
     enum {
         GUARD_METHOD,
         GUARD_TARGET,
@@ -51,7 +54,6 @@ struct http_guard {
         GUARD_PATH,
         GUARD_VERSION
     } part;
-    bool line_ends;              /* a start line had its CR */
     char word[GUARD_WORD_BYTES]; /* beginning of the part of a start line, or lower-case of the name
                                   * or value */
     uint32_t word_bytes;         /* of the whole, also beyond what is kept */

@@ -39,6 +39,7 @@ struct http_exchange {
     struct evhttp_connection *connection;
     struct event *closed; /* the client's FIN or RST, seen while evhttp does not read */
     bool bytes_behind;    /* further bytes wait unread: a RST is left to the sweep to see */
+    bool last;            /* the client wants no other answer on this connection */
     void *context;
     char request_id[HTTP_REQUEST_ID_BYTES];
     bool streaming;
@@ -97,6 +98,25 @@ static bool request_id_sound(const char *id)
             return false;
     }
     return true;
+}
+
+/* "close" may stand among other words; evhttp knows it alone. */
+static bool wants_close(struct evhttp_request *request)
+{
+    static const char word[] = "close";
+    const struct evkeyval *field;
+    TAILQ_FOREACH(field, evhttp_request_get_input_headers(request), next)
+    {
+        if (strcasecmp(field->key, "Connection") != 0)
+            continue;
+        for (const char *at = field->value; *at; at += strcspn(at, ",")) {
+            at += strspn(at, ", \t");
+            if (strncasecmp(at, word, sizeof word - 1) == 0 &&
+                (at[sizeof word - 1] == '\0' || strchr(", \t", at[sizeof word - 1])))
+                return true;
+        }
+    }
+    return false;
 }
 
 /* ---- life of an exchange ---- */
@@ -235,6 +255,7 @@ static struct http_exchange *exchange_create(struct http_server *server,
     CHECK(exchange->closed != NULL && event_add(exchange->closed, NULL) == 0);
     evhttp_connection_set_closecb(exchange->connection, on_connection_closed, exchange);
     await_client(exchange, false);
+    exchange->last = wants_close(request);
     const char *id = header(request, "X-Request-Id");
     if (id && request_id_sound(id))
         snprintf(exchange->request_id, sizeof exchange->request_id, "%s", id);
@@ -266,8 +287,11 @@ static void on_http_request(struct evhttp_request *evrequest, void *arg)
     }
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(evrequest);
     const char *raw_path = uri ? evhttp_uri_get_path(uri) : NULL;
-    char *path = evhttp_uridecode(raw_path ? raw_path : "/", 0, NULL);
+    size_t path_bytes;
+    char *path = evhttp_uridecode(raw_path ? raw_path : "/", 0, &path_bytes);
     CHECK(path != NULL);
+    if (strlen(path) != path_bytes)
+        path[0] = '\0'; /* there is nothing at a path with a NUL, whatever is before it */
     struct evbuffer *input = evhttp_request_get_input_buffer(evrequest);
     const enum evhttp_cmd_type command = evhttp_request_get_command(evrequest);
     const struct http_request request = {
@@ -322,7 +346,7 @@ static void add_headers(struct http_exchange *exchange, const char *content_type
     struct evkeyvalq *headers = evhttp_request_get_output_headers(exchange->request);
     evhttp_add_header(headers, "Content-Type", content_type);
     evhttp_add_header(headers, "X-Request-Id", exchange->request_id);
-    if (close || exchange->server->draining)
+    if (close || exchange->last || exchange->server->draining)
         evhttp_add_header(headers, "Connection", "close");
     add_cors_headers(exchange, headers);
 }
@@ -417,7 +441,7 @@ void http_stream_end(struct http_exchange *exchange, bool close)
 {
     CHECK(exchange->streaming);
     /* The head is out already; evhttp looks here again when it decides about keeping alive. */
-    if (close || exchange->server->draining) {
+    if (close || exchange->last || exchange->server->draining) {
         struct evkeyvalq *headers = evhttp_request_get_output_headers(exchange->request);
         evhttp_remove_header(headers, "Connection");
         evhttp_add_header(headers, "Connection", "close");

@@ -25,6 +25,7 @@ struct http_watch {
     uint64_t begun_ns; /* when the request being read began, before the first one: the connection */
     uint64_t linger_ns; /* until when its bytes are read and thrown away; 0: it is not refused */
     uint64_t linger_bytes;
+    bool rewriting; /* the input changes by our own hand */
     LIST_ENTRY(http_watch) link;
 };
 
@@ -111,7 +112,7 @@ static void answer(const struct http_watch *watch)
 }
 
 /* The last `added` bytes of the input through the guard. */
-static bool guard_input(struct http_watch *watch, struct evbuffer *input, size_t added)
+static bool feed_input(struct http_watch *watch, struct evbuffer *input, size_t added)
 {
     struct evbuffer_ptr at;
     const size_t before = evbuffer_get_length(input) - added;
@@ -129,6 +130,37 @@ static bool guard_input(struct http_watch *watch, struct evbuffer *input, size_t
     return true;
 }
 
+/* Takes the blank lines between requests out of the last `added` bytes of the input; guard: as it
+ * was before it was fed with those. */
+static void remove_blanks(struct http_watch *watch, struct evbuffer *input, size_t added,
+                          struct http_guard guard)
+{
+    const size_t total = evbuffer_get_length(input), before = total - added;
+    char *bytes = malloc(total);
+    CHECK(bytes != NULL && evbuffer_copyout(input, bytes, total) == (ev_ssize_t)total);
+    size_t kept = before;
+    for (size_t i = before; i < total; i++) {
+        const uint64_t blank = guard.blank_bytes;
+        http_guard_feed(&guard, bytes + i, 1);
+        if (guard.blank_bytes == blank)
+            bytes[kept++] = bytes[i];
+    }
+    watch->rewriting = true;
+    CHECK(evbuffer_drain(input, total) == 0 && evbuffer_add(input, bytes, kept) == 0);
+    watch->rewriting = false;
+    free(bytes);
+}
+
+static bool guard_input(struct http_watch *watch, struct evbuffer *input, size_t added)
+{
+    const struct http_guard before = watch->guard;
+    if (!feed_input(watch, input, added))
+        return false;
+    if (watch->guard.blank_bytes != before.blank_bytes)
+        remove_blanks(watch, input, added, before);
+    return true;
+}
+
 /* The request that was being read is answered and nothing more is taken. */
 static void refuse(struct http_watch *watch)
 {
@@ -140,7 +172,7 @@ static void refuse(struct http_watch *watch)
 static void on_input(struct evbuffer *input, const struct evbuffer_cb_info *info, void *arg)
 {
     struct http_watch *watch = arg;
-    if (info->n_added == 0)
+    if (info->n_added == 0 || watch->rewriting)
         return;
     if (let_go(watch)) {
         bufferevent_disable(watch->stream, EV_READ);

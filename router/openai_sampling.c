@@ -1,5 +1,7 @@
 #include "router/openai_sampling.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +19,7 @@ static enum status read_draw(const struct json *body, struct openai_sampling *ou
     TRY(field_number(body, "min_p", 0, false, 1, &min_p, error));
     TRY(field_int(body, "top_k", -1, INT32_MAX, &top_k, error));
     out->temperature = (float)temperature;
-    out->top_p = (float)top_p;
+    out->top_p = fmaxf((float)top_p, FLT_MIN); /* what is above 0 stays above it */
     out->min_p = (float)min_p;
     out->top_k = top_k < 0 ? 0 : (int32_t)top_k;
     int64_t seed = 0;

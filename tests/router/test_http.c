@@ -71,6 +71,16 @@ static const struct {
     {"chunk size space", POST CHUNKS " e\r\n" BODY "\r\n0\r\n\r\n", 400},
     {"chunk size underscore", POST CHUNKS "0_0\r\n\r\n", 400},
     {"chunk extension", POST CHUNKS "e;a=b\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"carriage return in a value", POST "X: a\rb\r\nContent-Length: 14\r\n\r\n" BODY, 400},
+    {"carriage return before a name", POST "\rContent-Length: 14\r\n\r\n" BODY, 400},
+    {"two carriage returns", POST "Content-Length: 14\r\r\n\r\n" BODY, 400},
+    {"carriage return in a chunk size", POST CHUNKS "0\re\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"carriage returns behind a chunk", POST CHUNKS "e\r\n" BODY "\r\r\n0\r\n\r\n", 400},
+    {"chunk line without its return", POST CHUNKS "e\n" BODY "\r\n0\r\n\r\n", 400},
+    {"trailer that is none", POST CHUNKS "e\r\n" BODY "\r\n0\r\nX\r\n\r\n", 400},
+    {"chunks of old", "POST /v1/completions HTTP/1.0\r\n" CHUNKS "e\r\n" BODY "\r\n0\r\n\r\n", 400},
+    {"no host", "GET /health HTTP/1.1\r\n\r\n", 400},
+    {"path with a NUL", "GET /health%00/x HTTP/1.1\r\nHost: t\r\n\r\n", 404},
     {"trailer", POST CHUNKS "e\r\n" BODY "\r\n0\r\nX: y\r\n\r\n", 200},
     {"GET with a body", "GET /health HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello", 400},
     {"no body", POST "Content-Length: 0\r\n\r\n", 400},
@@ -152,6 +162,48 @@ Test(http, pipelined_requests_are_answered_in_order)
     const char *second = strstr(client.in.data, "{\"version\":");
     cr_expect(first && second && first < second, "%s", client.in.data);
     client_close(&client);
+    stop();
+}
+
+Test(http, blank_lines_between_requests_are_no_requests)
+{
+    start(NULL);
+    struct client client;
+    client_open(&client, &router);
+    client_send(&client, "\r\n\n" POST "Content-Length: 14\r\n\r\n" BODY "\r\n\r\n\n"
+                         "GET /version HTTP/1.1\r\nHost: t\r\n\r\n\r\n");
+    WAIT_FOR(&router,
+             client.closed || (client.in.data && text_count(client.in.data, "HTTP/1.1 200 ") == 2 &&
+                               strstr(client.in.data, "{\"version\":")));
+    client_send(&client, "GET /nothing HTTP/1.1\r\nHost: t\r\n\r\n");
+    WAIT_FOR(&router, client.closed || strstr(client.in.data, "not_found\""));
+    cr_expect_eq(text_count(client.in.data, "HTTP/1.1 "), 3, "%s", client.in.data);
+    cr_expect(!client.closed);
+    client_close(&client);
+    stop();
+}
+
+/* Whole answers and streams; "close" may be one word of several. */
+Test(http, a_client_that_wants_one_answer_only)
+{
+    static const char *const asked[] = {"Connection: close\r\n", "Connection: TE, Close\r\n",
+                                        "Connection: TE\r\nConnection: close ,x\r\n"};
+    static const char stream[] = "{\"prompt\":\"x\",\"stream\":true}";
+    start(NULL);
+    for (size_t i = 0; i < ARRAY_COUNT(asked); i++) {
+        struct buffer request = {0};
+        buffer_printf(&request, POST "%sContent-Length: %zu\r\n\r\n%s", asked[i],
+                      i == 1 ? strlen(stream) : strlen(BODY), i == 1 ? stream : BODY);
+        struct client client;
+        client_open(&client, &router);
+        client_send(&client, request.data);
+        WAIT_FOR(&router, client.closed);
+        cr_expect_eq(client_status(&client), 200, "%s: %s", asked[i], client.in.data);
+        cr_expect(strstr(client.in.data, "Connection: close\r\n"), "%s: %s", asked[i],
+                  client.in.data);
+        client_close(&client);
+        buffer_free(&request);
+    }
     stop();
 }
 

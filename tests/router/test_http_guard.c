@@ -6,6 +6,8 @@
 #include "router/http_guard.h"
 
 #define POST       "POST /x HTTP/1.1\r\nHost: t\r\n"
+#define CHUNKED    POST "Transfer-Encoding: chunked\r\n\r\n"
+#define GET        "GET / HTTP/1.1\r\nHost: t\r\n\r\n"
 #define LINE(line) line "\r\nHost: t\r\n\r\n"
 
 static const struct {
@@ -14,14 +16,14 @@ static const struct {
     uint64_t complete; /* requests that ended */
 } rows[] = {
     {"GET / HTTP/1.1\r\nHost: t\r\n\r\n", 0, 1},
-    {"\r\n\r\nGET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n", 0, 2},
+    {"\r\n\r\n" GET "\n\r\n" GET, 0, 2},
     {"GET / HTTP/1.1\nHost: t\n\n", 0, 1},
-    {POST "Content-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\n\r\n", 0, 2},
+    {POST "Content-Length: 5\r\n\r\nhello" GET, 0, 2},
     {POST "content-length:5 \r\n\r\nhell", 0, 0},
     {POST "Content-Length: 0\r\n\r\n", 0, 1},
     {POST "\r\n", 0, 1},
     {POST "Transfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n0A\r\n0123456789\r\n0\r\n\r\n", 0, 1},
-    {POST "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\nGET / HTTP/1.1\r\n\r\n", 0, 2},
+    {POST "Transfer-Encoding: chunked\r\n\r\n0\r\nA: b\r\n\r\n" GET, 0, 2},
     {POST "Transfer-Encoding: chunked\r\n\r\n5\r\nGET /\r\n", 0, 0},
     {POST "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", 400, 0},
     {POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400, 0},
@@ -47,9 +49,9 @@ static const struct {
     {POST "Transfer-Encoding: chunked\r\n\r\n\r\nhello\r\n", 400, 0},
     {POST "Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n", 400, 0},
     {POST "Transfer-Encoding: chunked\r\n\r\n4\r\nhello\r\n0\r\n\r\n", 400, 0},
-    {"GET / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 400, 0},
-    {"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, 0},
-    {"GET / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", 0, 1},
+    {"GET / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nhello", 400, 0},
+    {"GET / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, 0},
+    {"GET / HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n", 0, 1},
     {LINE("PUT /x HTTP/1.0"), 0, 1},
     {LINE("OPTIONS * HTTP/1.1"), 0, 1},
     {LINE("GET /a?b=c#d HTTP/1.1"), 0, 1},
@@ -81,6 +83,26 @@ static const struct {
     {"GET /x\rHTTP/1.1\r\n\r\n", 400, 0},
     {POST "Expect: 100-Continue\r\nContent-Length: 1\r\n\r\nx", 0, 1},
     {POST "Expect: wonders\r\nContent-Length: 1\r\n\r\nx", 417, 0},
+    {"GET / HTTP/1.1\r\n\r\n", 400, 0},
+    {"GET / HTTP/1.0\r\n\r\n", 0, 1},
+    {"POST /x HTTP/1.0\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n", 400, 0},
+    {"\rGET / HTTP/1.1\r\nHost: t\r\n\r\n", 400, 0},
+    {POST "X: a\rb\r\n\r\n", 400, 0},
+    {POST "X: a\r\r\n\r\n", 400, 0},
+    {POST "\rContent-Length: 5\r\n\r\nhello", 400, 0},
+    {POST "Content-Length: 5\r\r\n\r\nhello", 400, 0},
+    {POST "X: a\r\n\r\r\n", 400, 0},
+    {POST ": a\r\n\r\n", 400, 0},
+    {CHUNKED "1\r0\r\n0123456789ABCDEF\r\n0\r\n\r\n", 400, 0},
+    {CHUNKED "5\r\r\nhello\r\n0\r\n\r\n", 400, 0},
+    {CHUNKED "5\r\nhello\r\r\n0\r\n\r\n", 400, 0},
+    {CHUNKED "5\nhello\r\n0\r\n\r\n", 400, 0},
+    {CHUNKED "5\r\nhello\n0\r\n\r\n", 400, 0},
+    {CHUNKED "0\r\n\n", 400, 0},
+    {CHUNKED "0\r\nA: b\n\r\n", 400, 0},
+    {CHUNKED "0\r\nno colon\r\n\r\n", 400, 0},
+    {CHUNKED "0\r\n folded\r\n\r\n", 400, 0},
+    {CHUNKED "0\r\nContent-Length: 5\r\nHost: u\r\n\r\n" GET, 0, 2},
 };
 
 Test(http_guard, every_cut_has_the_same_verdict)
@@ -105,6 +127,9 @@ Test(http_guard, nul_in_a_value)
     static const char text[] = POST "X: a\0b\r\n\r\n";
     struct http_guard guard = {0};
     cr_expect(!http_guard_feed(&guard, text, sizeof text - 1));
+    static const char trailer[] = CHUNKED "0\r\nX: \0\r\n\r\n";
+    struct http_guard other = {0};
+    cr_expect(!http_guard_feed(&other, trailer, sizeof trailer - 1));
 }
 
 Test(http_guard, knows_when_a_request_is_under_way)
@@ -113,9 +138,11 @@ Test(http_guard, knows_when_a_request_is_under_way)
     cr_expect(!http_guard_in_request(&guard));
     http_guard_feed(&guard, "GE", 2);
     cr_expect(http_guard_in_request(&guard));
-    http_guard_feed(&guard, "T / HTTP/1.1\r\n\r\n", 16);
+    static const char rest[] = "T / HTTP/1.1\r\nHost: t\r\n\r\n\r\n";
+    http_guard_feed(&guard, rest, sizeof rest - 1);
     cr_expect(!http_guard_in_request(&guard));
     cr_expect_eq(guard.requests, 1);
+    cr_expect_eq(guard.blank_bytes, 2);
 }
 
 /* The limits count what is announced, before it comes, and chunks together. */

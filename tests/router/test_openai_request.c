@@ -237,6 +237,13 @@ static struct openai_request parse(enum openai_endpoint endpoint, const char *bo
     return request;
 }
 
+Test(openai_request, a_top_p_above_nothing_stays_so)
+{
+    struct openai_request request = parse(OPENAI_CHAT, CHAT("\"top_p\":1e-300"));
+    cr_expect(request.sampling.top_p > 0);
+    openai_request_free(&request);
+}
+
 Test(openai_request, defaults)
 {
     struct openai_request request = parse(OPENAI_COMPLETIONS, "{\"prompt\":\"hello\"}");
