@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/utf8.h"
 
@@ -10,6 +11,15 @@ const struct json *field_get(const struct json *object, const char *name)
 {
     const struct json *value = json_get(object, name);
     return value && json_kind(value) != JSON_NULL ? value : NULL;
+}
+
+bool field_is_text(const struct json *value, const char *text)
+{
+    size_t bytes;
+    if (!value || json_kind(value) != JSON_STRING)
+        return false;
+    const char *data = json_string(value, &bytes);
+    return bytes == strlen(text) && memcmp(data, text, bytes) == 0;
 }
 
 /* At most 40 bytes of a string, cut at a character and without control characters. */

@@ -12,6 +12,8 @@
 
 /* NULL when the field is absent or null. */
 const struct json *field_get(const struct json *object, const char *name);
+/* Whether the value is a string, and this one to its last byte; NULL is not. */
+bool field_is_text(const struct json *value, const char *text);
 /* Each leaves *out as it is when the field is not set. */
 enum status field_bool(const struct json *object, const char *name, bool *out,
                        struct openai_error *error);

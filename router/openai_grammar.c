@@ -189,12 +189,11 @@ static enum status read_format(const struct json *format, const char *param,
     if (!type || json_kind(type) != JSON_STRING)
         return openai_error_set(error, 400, param, NULL,
                                 "`response_format` must be an object with a `type`.");
-    const char *name = json_string(type, &(size_t){0});
-    if (strcmp(name, "text") == 0)
+    if (field_is_text(type, "text"))
         return STATUS_OK;
-    if (strcmp(name, "json_schema") == 0)
+    if (field_is_text(type, "json_schema"))
         return read_named_schema(format, out, error);
-    if (strcmp(name, "json_object") == 0) {
+    if (field_is_text(type, "json_object")) {
         const struct json *schema = field_get(format, "schema"); /* as llama.cpp has it */
         out->kind = GRAMMAR_JSON_OBJECT;
         return schema ? read_schema(schema, param, out, error) : STATUS_OK;

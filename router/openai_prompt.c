@@ -186,7 +186,7 @@ static enum status check_part(const struct json *part, size_t message, size_t in
         return openai_error_set(error, 400, "messages", NULL,
                                 "`messages[%zu].content[%zu]` must be an object with a `type`.",
                                 message, index);
-    if (strcmp(json_string(type, &(size_t){0}), "text") != 0)
+    if (!field_is_text(type, "text"))
         return openai_error_set(error, 400, "messages", "unsupported_value",
                                 "`messages[%zu].content[%zu].type` is %s; only \"text\" is "
                                 "supported.",

@@ -37,15 +37,6 @@ static bool is_empty(const struct json *value)
     }
 }
 
-static bool is_text(const struct json *value, const char *text)
-{
-    if (json_kind(value) != JSON_STRING)
-        return false;
-    size_t bytes;
-    const char *data = json_string(value, &bytes);
-    return bytes == strlen(text) && memcmp(data, text, bytes) == 0;
-}
-
 static bool is_neutral(const struct json *value, enum neutral neutral)
 {
     switch (neutral) {
@@ -54,7 +45,7 @@ static bool is_neutral(const struct json *value, enum neutral neutral)
     case NEUTRAL_EMPTY:
         return is_empty(value);
     case NEUTRAL_NONE:
-        return is_text(value, "none") || is_text(value, "auto");
+        return field_is_text(value, "none") || field_is_text(value, "auto");
     }
     return false;
 }
@@ -96,7 +87,7 @@ enum status openai_model_find(const struct json *body, const struct openai_rules
     if (model && json_kind(model) != JSON_STRING)
         return field_wrong(model, "model", "a string", error);
     const struct openai_rules *found = rules;
-    while (model && found && !is_text(model, found->model_name))
+    while (model && found && !field_is_text(model, found->model_name))
         found = found->next;
     if (!found) {
         char text[FIELD_VALUE_BYTES];
@@ -326,8 +317,8 @@ static enum status truncate_prompt(const struct json *body, const struct openai_
     if (keep < 0) /* what leaves room for the answer */
         keep = answer < rules->context_tokens ? rules->context_tokens - answer : 1;
     const struct json *side = field_get(body, "truncation_side");
-    const bool right = side && is_text(side, "right");
-    if (side && !right && !is_text(side, "left"))
+    const bool right = side && field_is_text(side, "right");
+    if (side && !right && !field_is_text(side, "left"))
         return field_wrong(side, "truncation_side", "\"left\" or \"right\"", error);
     struct token_list *prompt = &out->prompt;
     if ((uint64_t)keep >= prompt->count)

@@ -11,15 +11,6 @@
 /* Tools are nested less deeply than can be written by so many levels: a grammar has its own. */
 enum { LEVELS_AROUND = 16 };
 
-static bool is_text(const struct json *value, const char *text)
-{
-    size_t bytes;
-    if (!value || json_kind(value) != JSON_STRING)
-        return false;
-    const char *data = json_string(value, &bytes);
-    return bytes == strlen(text) && memcmp(data, text, bytes) == 0;
-}
-
 static const struct json *member(const struct json *object, const char *name, enum json_kind kind)
 {
     const struct json *value = object ? field_get(object, name) : NULL;
@@ -42,7 +33,7 @@ static enum status wrong(size_t index, const char *what, struct openai_error *er
 static enum status read_tool(const struct json *tool, size_t index, struct openai_tools *out,
                              struct openai_error *error)
 {
-    if (json_kind(tool) != JSON_OBJECT || !is_text(field_get(tool, "type"), "function"))
+    if (json_kind(tool) != JSON_OBJECT || !field_is_text(field_get(tool, "type"), "function"))
         return wrong(index, "` must be an object with the `type` \"function\"", error);
     const struct json *function = member(tool, "function", JSON_OBJECT);
     if (!function)
@@ -66,7 +57,7 @@ static enum status read_tool(const struct json *tool, size_t index, struct opena
     if (parameters && json_kind(parameters) != JSON_OBJECT)
         return wrong(index, ".function.parameters` must be a JSON schema, an object", error);
     const struct json *type = parameters ? field_get(parameters, "type") : NULL;
-    if (type && !is_text(type, "object"))
+    if (type && !field_is_text(type, "object"))
         return wrong(index, ".function.parameters.type` must be \"object\"", error);
     const struct json *strict = field_get(function, "strict");
     return strict && json_kind(strict) != JSON_BOOL
@@ -116,7 +107,7 @@ static enum status read_named(const struct json *choice, struct openai_tools *ou
                               struct openai_error *error)
 {
     const struct json *name =
-        is_text(field_get(choice, "type"), "function")
+        field_is_text(field_get(choice, "type"), "function")
             ? member(member(choice, "function", JSON_OBJECT), "name", JSON_STRING)
             : NULL;
     if (!name)
@@ -151,7 +142,7 @@ static enum status read_choice(const struct json *choice, struct openai_tools *o
     if (json_kind(choice) == JSON_OBJECT)
         return read_named(choice, out, error);
     for (size_t i = 0; i < ARRAY_COUNT(words); i++) {
-        if (is_text(choice, words[i].text)) {
+        if (field_is_text(choice, words[i].text)) {
             out->choice = words[i].choice;
             return STATUS_OK;
         }
@@ -305,7 +296,7 @@ enum status openai_tools_read(const struct json *body, const struct tool_manner 
     *list_out = NULL;
     TRY(field_bool(body, "parallel_tool_calls", &out->parallel, error));
     if (!list) {
-        if (choice && !is_text(choice, "none"))
+        if (choice && !field_is_text(choice, "none"))
             return openai_error_set(error, 400, "tool_choice", NULL,
                                     "`tool_choice` is set, but `tools` is not.");
         return STATUS_OK;
@@ -380,7 +371,7 @@ bool openai_tool_messages_any(const struct json *messages)
     for (size_t i = 0; i < json_count(messages); i++) {
         const struct json *message = json_at(messages, i);
         const struct json *calls = member(message, "tool_calls", JSON_ARRAY);
-        if ((calls && json_count(calls) > 0) || is_text(field_get(message, "role"), "tool"))
+        if ((calls && json_count(calls) > 0) || field_is_text(field_get(message, "role"), "tool"))
             return true;
     }
     return false;

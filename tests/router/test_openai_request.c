@@ -60,6 +60,12 @@ static const struct bad bads[] = {
      "messages", "\"image_url\"; only \"text\""},
     {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}",
      "messages", "`messages[0].content[0].text`"},
+    {OPENAI_CHAT,
+     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\\u0000s\","
+     "\"text\":\"x\"}]}]}",
+     "messages", "is \"text?s\"; only"},
+    {OPENAI_CHAT, CHAT("\"response_format\":{\"type\":\"text\\u0000\"}"), "response_format",
+     "is \"text?\"; \"text\", \"json_object\""},
     {OPENAI_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":[\"x\"]}]}", "messages",
      "object with a `type`"},
     {OPENAI_CHAT, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"1\"}]}]}",
