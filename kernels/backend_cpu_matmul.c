@@ -5,11 +5,11 @@
 
 #include "base/check.h"
 #include "kernels/backend_cpu_internal.h"
+#include "kernels/piece_cut.h"
 
 enum {
-    PIECES_PER_MEMBER = 32,      /* at most: one more for a member than for another is little */
-    PIECE_PANELS = 2,            /* pieces are a multiple of it: what a tile takes */
-    FEW_ROWS_PIECE_PANELS = 4,   /* the widest tile, */
+    UNIT_PANELS = 2,             /* what a tile takes */
+    FEW_ROWS_UNIT_PANELS = 4,    /* the widest tile, */
     FEW_ROWS = 6,                /* for so many rows, */
     FEW_ROWS_INPUTS = 2048,      /* unless panels are long: whole pieces end too unlike */
     ROW_BLOCK_BYTES = 512 << 10, /* activations that stay in the second-level cache */
@@ -215,16 +215,17 @@ uint32_t product_block_rows(size_t row_bytes, uint32_t rows, uint32_t most)
     return (even + ROW_BLOCK_MULTIPLE - 1) / ROW_BLOCK_MULTIPLE * ROW_BLOCK_MULTIPLE;
 }
 
-/* Products of the same activations. */
+/* Products of the same activations: units of `unit_panels`, which do not go on from an output to
+ * the next. */
 struct products_job {
     struct backend_cpu *cpu;
     const struct project_output *outputs;
-    uint32_t output_count;
     const void *activations;
     size_t row_bytes;
-    uint32_t rows;
+    uint32_t rows, block_rows;
     bool accumulate;
-    uint32_t piece_panels, pieces;
+    uint32_t unit_panels, pieces;
+    struct piece_cut cut;
     struct reading after;
 };
 
@@ -239,80 +240,98 @@ struct reading reading_begin(struct backend_cpu *cpu, const struct weight *weigh
     return *weight->after;
 }
 
-/* The output that a piece belongs to and its first panel there; NULL past the last piece. */
-static const struct project_output *piece_find(const struct products_job *job, uint32_t piece,
-                                               uint32_t *panel_out)
+static uint32_t output_units(const struct products_job *job, const struct project_output *output)
 {
-    for (uint32_t i = 0; i < job->output_count; i++) {
-        const uint32_t panels = panel_count(job->outputs[i].weight->n);
-        const uint32_t pieces = (panels + job->piece_panels - 1) / job->piece_panels;
-        if (piece < pieces) {
-            *panel_out = piece * job->piece_panels;
-            return &job->outputs[i];
-        }
-        piece -= pieces;
-    }
-    return NULL;
+    return (panel_count(output->weight->n) + job->unit_panels - 1) / job->unit_panels;
+}
+
+/* The output that a unit belongs to and its number there. */
+static const struct project_output *unit_find(const struct products_job *job, uint32_t unit,
+                                              uint32_t *unit_out)
+{
+    const struct project_output *output = job->outputs;
+    for (uint32_t units; unit >= (units = output_units(job, output)); output++)
+        unit -= units;
+    *unit_out = unit;
+    return output;
 }
 
 /* Where the member that computes this piece will probably go on: those that are equally fast take
  * turns. */
 static const uint8_t *piece_after(const struct products_job *job, uint32_t piece)
 {
-    uint32_t panel = 0;
-    const uint32_t next = piece + team_count(job->cpu->team);
-    const struct project_output *output = piece_find(job, next, &panel);
-    return output ? weight_panel_address(output->weight, panel)
-                  : reading_piece(&job->after, next - job->pieces);
+    uint32_t unit;
+    struct piece_range range;
+    const uint32_t next = piece + job->cut.members;
+    if (!piece_cut_find(&job->cut, next, &range))
+        return reading_piece(&job->after, next - job->pieces);
+    const struct project_output *output = unit_find(job, range.first, &unit);
+    return weight_panel_address(output->weight, unit * job->unit_panels);
+}
+
+/* Units of one output for the blocks of a range; `next` is read then. */
+static void products_units(const struct products_job *job, const struct project_output *output,
+                           const struct piece_range *range, const uint8_t *next)
+{
+    struct matmul_task task = product_task(output->weight, NULL, 0);
+    matmul_kernel *kernel = product_kernel(job->cpu, output->weight);
+    task.bias = device_floats(output->bias);
+    task.accumulate = job->accumulate;
+    task.panel_first = range->first * job->unit_panels;
+    if (task.panel_end > range->end * job->unit_panels)
+        task.panel_end = range->end * job->unit_panels;
+    for (uint32_t block = range->block_first; block < range->block_end; block++) {
+        const uint32_t row = block * job->block_rows;
+        task.x = (const uint8_t *)job->activations + row * job->row_bytes;
+        task.out = device_floats(output->out) + (size_t)row * task.out_stride;
+        task.rows = job->rows - row < job->block_rows ? job->rows - row : job->block_rows;
+        task.next = block + 1 < range->block_end
+                        ? weight_panel_address(output->weight, task.panel_first)
+                        : next;
+        kernel(&task);
+    }
 }
 
 static void products_piece(void *arg, uint32_t member, uint32_t piece)
 {
     const struct products_job *job = arg;
-    uint32_t panel = 0;
-    const struct project_output *output = piece_find(job, piece, &panel);
-    struct matmul_task task = product_task(output->weight, NULL, 0);
-    matmul_kernel *kernel = product_kernel(job->cpu, output->weight);
-    task.bias = device_floats(output->bias);
-    task.accumulate = job->accumulate;
-    task.panel_first = panel;
-    if (task.panel_end - task.panel_first > job->piece_panels)
-        task.panel_end = task.panel_first + job->piece_panels;
-    const uint32_t block_rows = product_block_rows(job->row_bytes, job->rows, job->rows);
-    for (uint32_t row = 0; row < job->rows; row += block_rows) {
-        task.x = (const uint8_t *)job->activations + row * job->row_bytes;
-        task.out = device_floats(output->out) + (size_t)row * task.out_stride;
-        task.rows = job->rows - row < block_rows ? job->rows - row : block_rows;
-        task.next = row + task.rows < job->rows ? weight_panel_address(output->weight, panel)
-                                                : piece_after(job, piece);
-        kernel(&task);
+    struct piece_range range;
+    CHECK(piece_cut_find(&job->cut, piece, &range));
+    for (uint32_t left = range.end - range.first, units; left > 0; left -= units) {
+        struct piece_range part = range;
+        const struct project_output *output = unit_find(job, range.end - left, &part.first);
+        units = output_units(job, output) - part.first;
+        units = units < left ? units : left;
+        part.end = part.first + units;
+        products_units(job, output, &part,
+                       units == left ? piece_after(job, piece)
+                                     : weight_panel_address(output[1].weight, 0));
     }
 }
 
 void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
                   uint32_t output_count, const void *activations, uint32_t rows, bool accumulate)
 {
-    const uint32_t k = outputs[0].weight->k;
+    const uint32_t k = outputs[0].weight->k, members = team_count(cpu->team);
     const enum activation_form form = activation_form_for(cpu, outputs[0].weight);
+    const size_t row_bytes = activation_row_bytes(form, k);
+    const bool wide = rows <= FEW_ROWS && k <= FEW_ROWS_INPUTS;
     struct products_job job = {.cpu = cpu,
                                .outputs = outputs,
-                               .output_count = output_count,
                                .activations = activations,
-                               .row_bytes = activation_row_bytes(form, k),
+                               .row_bytes = row_bytes,
                                .rows = rows,
-                               .accumulate = accumulate};
-    uint32_t panels = 0;
+                               .block_rows = product_block_rows(row_bytes, rows, rows),
+                               .accumulate = accumulate,
+                               .unit_panels = wide ? FEW_ROWS_UNIT_PANELS : UNIT_PANELS};
+    job.cut = (struct piece_cut){.blocks = (rows + job.block_rows - 1) / job.block_rows,
+                                 .members = members};
     for (uint32_t i = 0; i < output_count; i++)
-        panels += panel_count(outputs[i].weight->n);
-    const uint32_t members = team_count(cpu->team);
-    const bool wide = rows <= FEW_ROWS && k <= FEW_ROWS_INPUTS;
-    const uint32_t multiple = wide ? FEW_ROWS_PIECE_PANELS : PIECE_PANELS;
-    const uint32_t fair = panels / (members * PIECES_PER_MEMBER) / multiple * multiple;
-    job.piece_panels = fair > multiple ? fair : multiple;
-    for (uint32_t i = 0; i < output_count; i++)
-        job.pieces += (panel_count(outputs[i].weight->n) + job.piece_panels - 1) / job.piece_panels;
-    job.after = reading_begin(cpu, outputs[0].weight, job.piece_panels);
-    const size_t products = (size_t)rows * k * panels * PANEL_ROWS;
+        job.cut.units += output_units(&job, &outputs[i]);
+    job.pieces = piece_cut_count(&job.cut);
+    job.after = reading_begin(cpu, outputs[0].weight,
+                              piece_cut_size(&job.cut, job.cut.units) * job.unit_panels);
+    const size_t products = (size_t)rows * k * job.cut.units * job.unit_panels * PANEL_ROWS;
     if (!products_worth_team(form, products)) {
         for (uint32_t piece = 0; piece < job.pieces; piece++)
             products_piece(&job, 0, piece);

@@ -84,17 +84,19 @@ AVX512_INLINE void store_numbers(__m128 scale, __m128i sum, struct quantized_gro
     }
 }
 
-/* x: the four groups. A group of zeros, or with NaN or infinity, is put right afterwards. */
-AVX512_INLINE void quantize_groups(const float *const from[GROUPS],
-                                   struct quantized_group *const out[GROUPS])
+AVX512_INLINE void load_groups(const float *const from[GROUPS], __m512 x[GROUPS][2])
 {
-    __m512 x[GROUPS][2];
     UNROLL for (uint32_t i = 0; i < GROUPS; i++)
     {
         x[i][0] = _mm512_loadu_ps(from[i]);
         x[i][1] = _mm512_loadu_ps(from[i] + 16);
     }
-    const __m128i bits = largest_magnitudes(x);
+}
+
+/* bits: largest_magnitudes. A group of zeros, or with NaN or infinity, is put right afterwards. */
+AVX512_INLINE void quantize_groups(const __m512 x[GROUPS][2], __m128i bits,
+                                   struct quantized_group *const out[GROUPS])
+{
     const __m128 amax = _mm_castsi128_ps(bits);
     const __m512 inverse = _mm512_castps128_ps512(_mm_div_ps(_mm_set1_ps(QUANTIZE_LEVELS), amax));
     __m512 inverses[GROUPS];
@@ -120,8 +122,8 @@ AVX512_INLINE void quantize_groups(const float *const from[GROUPS],
             }
 }
 
-/* A scale for every group. */
-static void quantize_each(const struct quantize_task *task)
+/* A scale for every group; rows of fewer groups than go together are gone through as one. */
+static void quantize_short_rows(const struct quantize_task *task)
 {
     const size_t groups = task->k / WEIGHT_GROUP, count = task->rows * groups;
     struct quantized_group spare;
@@ -136,8 +138,51 @@ static void quantize_each(const struct quantize_task *task)
             row += exists && group + 1 == groups;
             group = group + 1 == groups ? 0 : group + 1;
         }
-        quantize_groups(from, out);
+        __m512 x[GROUPS][2];
+        load_groups(from, x);
+        quantize_groups(x, largest_magnitudes(x), out);
     }
+}
+
+AVX512_INLINE void load_neighbours(const float *from, __m512 x[GROUPS][2])
+{
+    load_groups((const float *const[]){from, from + WEIGHT_GROUP, from + 2 * WEIGHT_GROUP,
+                                       from + 3 * WEIGHT_GROUP},
+                x);
+}
+
+/* Four or more groups. The last four are done together, though some may be done already. The
+ * largest magnitudes of the next four are found before these are converted: the CPU does not look
+ * far enough ahead to do so by itself. */
+static void quantize_row(const float *x, size_t groups, struct quantized_group *out)
+{
+    const size_t last = groups - GROUPS;
+    __m512 values[GROUPS][2];
+    load_neighbours(x, values);
+    __m128i next_bits = largest_magnitudes(values);
+    for (size_t at = 0, next = 0;; at = next) {
+        const __m128i bits = next_bits;
+        next = at + GROUPS < last ? at + GROUPS : last;
+        load_neighbours(x + next * WEIGHT_GROUP, values);
+        next_bits = largest_magnitudes(values);
+        load_neighbours(x + at * WEIGHT_GROUP, values);
+        quantize_groups(
+            values, bits,
+            (struct quantized_group *const[]){out + at, out + at + 1, out + at + 2, out + at + 3});
+        if (at == last)
+            return;
+    }
+}
+
+static void quantize_each(const struct quantize_task *task)
+{
+    const size_t groups = task->k / WEIGHT_GROUP;
+    if (groups < GROUPS) {
+        quantize_short_rows(task);
+        return;
+    }
+    for (size_t row = 0; row < task->rows; row++)
+        quantize_row(task->x + row * task->k, groups, task->out + row * task->out_stride);
 }
 
 AVX512_INLINE void set_numbers(struct quantized_group *out, float scale, int32_t sum)

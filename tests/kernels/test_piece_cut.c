@@ -1,0 +1,55 @@
+/* Pieces of a product: together they are all of it, once, and the last ones are small. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+
+#include "kernels/piece_cut.h"
+
+enum { UNITS_MAX = 700, BLOCKS_MAX = 9 };
+
+static void check_cut(const struct piece_cut *cut)
+{
+    static uint8_t done[UNITS_MAX][BLOCKS_MAX];
+    struct piece_range range = {0};
+    uint32_t cells = 0, before = UINT32_MAX;
+    const uint32_t count = piece_cut_count(cut);
+    for (uint32_t unit = 0; unit < cut->units; unit++)
+        for (uint32_t block = 0; block < cut->blocks; block++)
+            done[unit][block] = 0;
+    for (uint32_t piece = 0; piece < count; piece++) {
+        cr_assert(piece_cut_find(cut, piece, &range));
+        cr_assert(range.first < range.end && range.end <= cut->units);
+        cr_assert(range.block_first < range.block_end && range.block_end <= cut->blocks);
+        for (uint32_t unit = range.first; unit < range.end; unit++)
+            for (uint32_t block = range.block_first; block < range.block_end; block++)
+                cr_assert_eq(done[unit][block]++, 0);
+        const uint32_t size = (range.end - range.first) * (range.block_end - range.block_first);
+        cells += size;
+        cr_assert_leq(size, before, "a piece is larger than the one before");
+        before = size;
+        cr_assert(range.end - range.first == 1 ||
+                  range.end - range.first <= cut->units / (CUT_LARGEST_PER_MEMBER * cut->members));
+    }
+    cr_assert_eq(cells, cut->units * cut->blocks);
+    cr_assert_eq(before, 1, "the last piece has more than one unit and block");
+    cr_assert_not(piece_cut_find(cut, count, &range));
+    cr_assert_not(piece_cut_find(cut, UINT32_MAX, &range));
+}
+
+Test(piece_cut, pieces_are_all_of_it_once_and_end_small)
+{
+    static const uint32_t members[] = {1, 2, 3, 8, 64};
+    for (uint32_t units = 1; units <= UNITS_MAX; units += units < 70 ? 1 : 37)
+        for (uint32_t blocks = 1; blocks <= BLOCKS_MAX; blocks++)
+            for (size_t i = 0; i < sizeof(members) / sizeof(*members); i++)
+                check_cut(&(struct piece_cut){units, blocks, members[i]});
+}
+
+/* What two members draw of a product that a prefill has many of. */
+Test(piece_cut, few_pieces_suffice)
+{
+    const struct piece_cut cut = {.units = 152, .blocks = 1, .members = 2};
+    struct piece_range range;
+    cr_assert_eq(piece_cut_count(&cut), 24);
+    cr_assert(piece_cut_find(&cut, 0, &range));
+    cr_assert_eq(range.end - range.first, 9);
+}
