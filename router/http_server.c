@@ -383,7 +383,9 @@ void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
     struct evbuffer *body = evbuffer_new();
     CHECK(body != NULL && evbuffer_add(body, reply->body, head ? 0 : reply->body_bytes) == 0);
     struct evhttp_request *request = exchange_detach(exchange);
-    evhttp_send_reply(request, reply->status, NULL, body);
+    /* evhttp knows the words of all our statuses but this one. */
+    evhttp_send_reply(request, reply->status, reply->status == 429 ? "Too Many Requests" : NULL,
+                      body);
     evbuffer_free(body);
 }
 

@@ -52,6 +52,9 @@ static int ask(const char *method, const char *path, const char *headers, const 
     client_send(&client, text.data);
     WAIT_FOR(&router, client_complete(&client));
     const int status = client_status(&client);
+    if (status == 429)
+        cr_expect(strstr(client.in.data, "HTTP/1.1 429 Too Many Requests\r\n"), "%s",
+                  client.in.data);
     buffer_clear(body);
     client_body(&client, body);
     value[0] = '\0';
