@@ -60,7 +60,7 @@ static struct standing *standing_of(struct answer_masks *masks, uint32_t place)
     return NULL;
 }
 
-/* The matcher of a request, with all that is written. */
+/* The matcher of a request, with all that is written. *out is set also where it fails. */
 static enum status catch_up(struct answer_masks *masks, uint32_t place, const struct job *job,
                             uint32_t position, struct standing **out)
 {
@@ -72,12 +72,12 @@ static enum status catch_up(struct answer_masks *masks, uint32_t place, const st
         standing->position = job->prompt_count;
         grammar_matcher_init(standing->matcher, job->grammar);
     }
+    *out = standing;
     CHECK(standing->position <= position);
     for (; standing->position < position; standing->position++) {
         if (!grammar_matcher_accept(standing->matcher, job->tokens[standing->position]))
-            return grammar_matcher_failed(standing->matcher) ? STATUS_LIMIT : STATUS_CORRUPT;
+            return grammar_matcher_limit(standing->matcher) ? STATUS_LIMIT : STATUS_CORRUPT;
     }
-    *out = standing;
     return STATUS_OK;
 }
 
@@ -137,8 +137,12 @@ static enum status fill(struct answer_masks *masks, uint32_t row, uint32_t place
     int32_t ends[ENDS_MAX];
     const uint32_t end_count = list_ends(job, ends);
     struct standing *standing;
-    TRY(catch_up(masks, place, job, position, &standing));
-    TRY(grammar_matcher_mask(standing->matcher, job->end - position, ends, end_count, mask));
+    enum status status = catch_up(masks, place, job, position, &standing);
+    if (status == STATUS_OK)
+        status =
+            grammar_matcher_mask(standing->matcher, job->end - position, ends, end_count, mask);
+    out->limit = grammar_matcher_limit(standing->matcher);
+    TRY(status);
     out->bits = mask;
     return place_ends(masks, job, ends, end_count, grammar_matcher_can_end(standing->matcher), mask,
                       &out->must_end);

@@ -18,6 +18,7 @@ struct answer_mask {
     enum status status;   /* that of the filling */
     const uint32_t *bits; /* as struct sampler_at has it; NULL: the answer is free */
     bool must_end;
+    const char *limit; /* which one was met, as a sentence, where the status is LIMIT */
 };
 
 struct answer_masks;
@@ -27,7 +28,7 @@ void answer_masks_destroy(struct answer_masks *masks);
 /* What may stand at `position` of the job's sequence, whose tokens before it are there. place: of
  * the request; a matcher goes with it until it is forgotten. row: below `matchers`, where the mask
  * is kept until that row is filled again. NOT_FOUND: nothing may, for an id that ends the answer is
- * missing or stands where it cannot. LIMIT: the grammar has too many readings of what was written.
+ * missing or stands where it cannot. LIMIT: the grammar asks more than may be asked of one token.
  * CORRUPT: what was written is no beginning of what it has to be. */
 struct answer_mask answer_masks_fill(struct answer_masks *masks, uint32_t row, uint32_t place,
                                      const struct job *job, uint32_t position);

@@ -39,7 +39,7 @@ enum status pass_score(const struct pass_rows *rows, uint32_t row, const struct 
 const char *pass_sentence(enum status status, const struct answer_mask *mask)
 {
     if (mask->status == STATUS_LIMIT)
-        return "the grammar of the answer can be read in more ways at once than are followed";
+        return mask->limit;
     if (mask->status == STATUS_CORRUPT)
         return "what is written so far is not what its grammar asks for";
     return status == STATUS_UNSUPPORTED

@@ -309,10 +309,17 @@ class RealModelTest(unittest.TestCase):
                 question, **KINDS["schema"][0], seed=seed, temperature=0.7, max_tokens=200)), text)
 
     def test_what_can_be_read_in_too_many_ways_ends_and_holds_up_nobody(self):
-        rules = "root ::= x x x x x x x x\nx ::= [a-z ]* [a-z ]* [a-z ]*"
-        answer = self.client.chat("Say when.", structured_outputs={"grammar": rules}, max_tokens=9)
-        self.assertEqual(answer.status, 400, answer.body)
-        self.assertIn("more ways at once", answer.json()["error"]["message"])
+        many = range(100)
+        wide = " | ".join(f"r{i}" for i in many)
+        ends = "\n".join(f'r{i} ::= [^\\x01]* "\\x01{i}"' for i in many)
+        for rules, limit in (
+                ("root ::= x x x x x x x\nx ::= [a-z ]* [a-z ]* [a-z ]*", "no answer can begin: "),
+                (f"root ::= {wide}\n{ends}", "no answer can begin: the grammar has more than "),
+                (f'root ::= "a" ({wide})\n{ends}', "more than 4194304 readings")):
+            answer = self.client.chat("Say when.", structured_outputs={"grammar": rules},
+                                      max_tokens=9)
+            self.assertEqual(answer.status, 400, answer.body)
+            self.assertIn(limit, answer.json()["error"]["message"])
         self.test_kinds()
 
     def test_kinds(self):

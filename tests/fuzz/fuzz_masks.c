@@ -49,14 +49,14 @@ static void walk(struct grammar_program *program, uint64_t seed)
     const uint32_t rest = grammar_matcher_rest(matcher);
     for (uint32_t left = WALK_TOKENS; left > 0; left--) {
         const enum status status = grammar_matcher_mask(matcher, left, &end, 1, mask);
-        if (status == STATUS_LIMIT && grammar_matcher_failed(matcher))
+        if (status == STATUS_LIMIT && grammar_matcher_limit(matcher) != NULL)
             return;
         CHECK(status == STATUS_OK);
         const int32_t id = token_pick(hash64(&left, sizeof left, seed));
         if (id == end)
             return;
         if (!grammar_matcher_accept(matcher, id)) {
-            CHECK(grammar_matcher_failed(matcher));
+            CHECK(grammar_matcher_limit(matcher) != NULL);
             return;
         }
     }

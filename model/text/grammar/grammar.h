@@ -66,8 +66,9 @@ size_t grammar_mask_words(const struct grammar_tokens *tokens);
 /* A grammar over a vocabulary, shared by every answer with the same source. Create it on any
  * thread; its masks are kept while answers are written, so that its matchers belong to one thread.
  * Takes the grammar, also when it fails. cache_bytes: what kept masks may take, at least 64 KiB and
- * three masks; when it is full they are worked out anew. UNSUPPORTED when the vocabulary lacks a
- * special token of the grammar, or bytes without which no answer ends. */
+ * three masks; when it is full they are worked out anew. The first mask of an answer is worked out
+ * at once. UNSUPPORTED when the vocabulary lacks a special token of the grammar, or bytes without
+ * which no answer ends; LIMIT when the first mask meets one. */
 struct grammar_program;
 enum status grammar_program_create(struct grammar *grammar, const struct grammar_tokens *tokens,
                                    size_t cache_bytes, struct grammar_program **out,
@@ -85,12 +86,12 @@ void grammar_matcher_init(struct grammar_matcher *matcher, struct grammar_progra
 void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_matcher *from);
 
 /* Goes on by one token. False, and nothing changed, when it does not fit or (see
- * grammar_matcher_failed) a limit was met. Never for an id that ends an answer. */
+ * grammar_matcher_limit) a limit was met. Never for an id that ends an answer. */
 bool grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id);
-/* Whether a limit of the matcher (ambiguities open at once, or the work for all of them, some ten
- * milliseconds) was met: masks give LIMIT from then on.
- */
-bool grammar_matcher_failed(const struct grammar_matcher *matcher);
+/* The limit that was met (ambiguities open at once, or the work for all of them and for masks that
+ * were not met before, some ten milliseconds), as a sentence with its value; NULL: none was. Masks
+ * give LIMIT from then on. */
+const char *grammar_matcher_limit(const struct grammar_matcher *matcher);
 /* Writes mask[grammar_mask_words]: exactly the ids that grammar_matcher_accept takes, less those
  * after which the shortest end would not fit into tokens_left - 1 more tokens (one is kept for an
  * id of `ends`, if there are any and there is room), and the ids of `ends` where the answer may

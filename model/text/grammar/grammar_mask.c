@@ -305,17 +305,19 @@ enum status grammar_matcher_mask(struct grammar_matcher *matcher, uint32_t token
     struct grammar_program *program = matcher->program;
     struct visitor visitor = {
         .program = program, .walk = program_walk(program, &matcher->nodes), .mask = mask};
-    program->work = 0;
+    program->work = (struct walk_work){0};
     struct item_set *at = &matcher->at;
     memset(mask, 0, program->mask_words * sizeof *mask);
     limit_set(&visitor, item_set_rest(&visitor.walk, at), tokens_left, end_count);
-    bool fine = !matcher->failed;
+    if (matcher->limit != NULL)
+        return STATUS_LIMIT;
+    bool fine = true;
     for (uint32_t i = 0; i < at->count && fine; i++)
         fine = item_apply(&visitor, at->items[i]);
     if (fine)
         specials_apply(&visitor, at);
-    matcher->failed = !fine || visitor.walk.failed;
-    if (matcher->failed)
+    matcher->limit = program->work.limit;
+    if (matcher->limit != NULL)
         return STATUS_LIMIT;
     for (uint32_t i = 0; i < end_count; i++) {
         const uint32_t id = (uint32_t)ends[i];

@@ -21,7 +21,7 @@ void grammar_matcher_init(struct grammar_matcher *matcher, struct grammar_progra
 {
     const struct grammar *grammar = program->grammar;
     matcher->program = program;
-    matcher->failed = false;
+    matcher->limit = NULL;
     stack_nodes_clear(&matcher->nodes);
     item_set_clear(&matcher->at);
     matcher->at.node_count = 0;
@@ -33,7 +33,7 @@ void grammar_matcher_init(struct grammar_matcher *matcher, struct grammar_progra
 void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_matcher *from)
 {
     to->program = from->program;
-    to->failed = from->failed;
+    to->limit = from->limit;
     to->at = from->at;
     to->nodes.count = from->nodes.count;
     memcpy(to->nodes.buckets, from->nodes.buckets, sizeof to->nodes.buckets);
@@ -77,9 +77,9 @@ static struct item_set *token_walk(struct walk *walk, const struct grammar_progr
 bool grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id)
 {
     struct grammar_program *program = matcher->program;
-    if (matcher->failed)
+    if (matcher->limit != NULL)
         return false;
-    program->work = 0;
+    program->work = (struct walk_work){0};
     struct walk walk = program_walk(program, &matcher->nodes);
     struct item_set sets[3];
     const uint32_t node_count = matcher->nodes.count;
@@ -88,7 +88,7 @@ bool grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id)
     const struct item_set *to = token_walk(&walk, program, id, sets);
     if (to == NULL || item_set_rest(&walk, to) == AUTOMATON_REST_NONE) {
         stack_nodes_drop(&matcher->nodes, node_count);
-        matcher->failed = walk.failed;
+        matcher->limit = program->work.limit;
         return false;
     }
     matcher->at = *to;
@@ -98,19 +98,19 @@ bool grammar_matcher_accept(struct grammar_matcher *matcher, int32_t id)
     return true;
 }
 
-bool grammar_matcher_failed(const struct grammar_matcher *matcher)
+const char *grammar_matcher_limit(const struct grammar_matcher *matcher)
 {
-    return matcher->failed;
+    return matcher->limit;
 }
 
 bool grammar_matcher_can_end(const struct grammar_matcher *matcher)
 {
-    return matcher->at.ended && !matcher->failed;
+    return matcher->at.ended && matcher->limit == NULL;
 }
 
 bool grammar_matcher_must_end(const struct grammar_matcher *matcher)
 {
-    return matcher->at.ended && matcher->at.count == 0 && !matcher->failed;
+    return matcher->at.ended && matcher->at.count == 0 && matcher->limit == NULL;
 }
 
 uint32_t grammar_matcher_rest(const struct grammar_matcher *matcher)

@@ -51,6 +51,22 @@ static enum status rest_find(struct grammar_program *program, struct error *erro
     return STATUS_OK;
 }
 
+/* What no answer can begin with is refused before one is begun, and need not be worked out then. */
+static enum status first_mask(struct grammar_program *program, struct error *error)
+{
+    struct grammar_matcher *matcher = grammar_matcher_create();
+    uint32_t *mask = array(program->mask_words, sizeof *mask);
+    grammar_matcher_init(matcher, program);
+    enum status status = grammar_matcher_mask(matcher, 0, NULL, 0, mask);
+    if (status == STATUS_LIMIT)
+        error_set(error, status, "no answer can begin: %s", grammar_matcher_limit(matcher));
+    else
+        status = STATUS_OK; /* also where nothing is allowed but the end */
+    grammar_matcher_destroy(matcher);
+    free(mask);
+    return status;
+}
+
 enum status grammar_program_create(struct grammar *grammar, const struct grammar_tokens *tokens,
                                    size_t cache_bytes, struct grammar_program **out,
                                    struct error *error)
@@ -75,6 +91,11 @@ enum status grammar_program_create(struct grammar *grammar, const struct grammar
     program->scratch = array(program->mask_words, sizeof *program->scratch);
     program->nodes = array(1, sizeof *program->nodes);
     program->sets = array(TOKEN_BYTES_MAX + 1, sizeof *program->sets);
+    status = first_mask(program, error);
+    if (status != STATUS_OK) {
+        grammar_program_destroy(program);
+        return status;
+    }
     *out = program;
     return STATUS_OK;
 }

@@ -2,6 +2,22 @@
 #include "base/check.h"
 #include "model/text/grammar/grammar_walk_internal.h"
 
+_Static_assert(NODES_MAX == 2048 && ITEMS_MAX == 192 && VISITS_MAX == 256 && WORK_MAX == 4194304,
+               "the sentences below say these limits");
+
+static void walk_fail(struct walk *walk, const char *limit)
+{
+    walk->failed = true;
+    walk->work->limit = limit;
+}
+
+static void work_do(struct walk *walk, uint32_t stacks)
+{
+    walk->work->done += stacks;
+    if (walk->work->done > WORK_MAX)
+        walk_fail(walk, "the grammar has more than 4194304 readings to look at for one token");
+}
+
 void stack_nodes_clear(struct stack_nodes *nodes)
 {
     nodes->count = 0;
@@ -42,7 +58,7 @@ static uint16_t node_of(struct walk *walk, uint16_t state, uint16_t parent)
     if (depth > GRAMMAR_DEPTH_MAX)
         return NODE_NONE;
     if (nodes->count == NODES_MAX) {
-        walk->failed = true;
+        walk_fail(walk, "the grammar has more than 2048 calls of rules open at once");
         return NODE_NONE;
     }
     walk->deepest = depth > walk->deepest ? depth : walk->deepest;
@@ -95,7 +111,7 @@ void item_set_add(struct walk *walk, struct item_set *set, uint16_t state, uint1
                 if (set->items[i].state == state && set->items[i].parent == parent)
                     return;
             if (set->count == ITEMS_MAX) {
-                walk->failed = true;
+                walk_fail(walk, "the grammar can be read in more than 192 ways at once");
                 return;
             }
             set->items[set->count++] = (struct item){state, parent};
@@ -127,7 +143,7 @@ static bool visit(struct walk *walk, uint32_t rule, uint16_t parent)
         if (walk->visits[i].rule == rule && walk->visits[i].parent == parent)
             return false;
     if (walk->visit_count == VISITS_MAX) {
-        walk->failed = true;
+        walk_fail(walk, "the grammar enters more than 256 rules at one byte");
         return false;
     }
     walk->visits[walk->visit_count].rule = rule;
@@ -141,9 +157,7 @@ static void step(struct walk *walk, uint16_t state, uint16_t parent, uint32_t cl
 {
     const struct automaton *automaton = &walk->grammar->automaton;
     const uint16_t next = automaton_next(automaton, state, class);
-    *walk->work += 1u + to->count; /* each that is added is compared with those */
-    if (*walk->work > WORK_MAX)
-        walk->failed = true;
+    work_do(walk, 1u + to->count); /* each that is added is compared with those */
     if (walk->failed)
         return;
     if (next != AUTOMATON_NONE)
@@ -170,6 +184,7 @@ static bool step_alone(struct walk *walk, const struct item_set *from, uint32_t 
         automaton->call_begin[item.state] != automaton->call_begin[item.state + 1u])
         return false;
     const uint16_t next = automaton_next(automaton, item.state, class);
+    work_do(walk, 1);
     if (next != AUTOMATON_NONE)
         item_set_add(walk, to, next, item.parent);
     return true;

@@ -16,7 +16,7 @@ enum {
     NODE_NONE = UINT16_MAX - 2,
     ITEMS_MAX = 192,    /* a call of each of 128 tools, and then some */
     VISITS_MAX = 256,   /* rules entered by one byte */
-    WORK_MAX = 1 << 22, /* stacks looked at for one mask or token, where there are several */
+    WORK_MAX = 1 << 22, /* stacks looked at for one mask or token */
 };
 
 struct stack_node {
@@ -45,6 +45,12 @@ struct item_set {
     struct item items[ITEMS_MAX];
 };
 
+/* The work of one mask or token, by all of its walks. */
+struct walk_work {
+    uint32_t done;
+    const char *limit; /* which limit a walk met, as a sentence; NULL: none did */
+};
+
 /* What a walk needs. failed: a limit was met, and the set is not whole. */
 struct walk {
     const struct grammar *grammar;
@@ -56,7 +62,7 @@ struct walk {
         uint16_t parent;
     } visits[VISITS_MAX];
     uint32_t deepest; /* stack made so far */
-    uint32_t *work;   /* done for this mask or token, by all of its walks */
+    struct walk_work *work;
     bool failed;
 };
 
@@ -115,8 +121,8 @@ struct grammar_program {
     uint32_t *scratch;         /* [mask_words] */
     struct stack_nodes *nodes; /* of positions whose stack is not known */
     struct item_set *sets;     /* [TOKEN_BYTES_MAX + 1] one for each byte of a token */
-    uint32_t work;             /* see struct walk */
-    uint64_t walks;            /* of the whole vocabulary, for tests and benches */
+    struct walk_work work;
+    uint64_t walks; /* of the whole vocabulary, for tests and benches */
 };
 
 static inline uint32_t program_class(const struct grammar_program *program, uint32_t symbol)
@@ -140,7 +146,7 @@ struct grammar_matcher {
     struct grammar_program *program;
     struct item_set at;
     struct stack_nodes nodes;
-    bool failed;
+    const char *limit; /* that was met; NULL: none */
 };
 
 #endif

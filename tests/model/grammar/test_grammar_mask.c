@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "model/text/grammar/grammar_walk_internal.h"
 #include "tests/model/grammar/grammar_case.h"
 
 enum { CACHE_BYTES = 1 << 20, WALK_TOKENS_MAX = 60 };
@@ -286,7 +287,60 @@ Test(grammar_mask, too_many_ways_to_read_an_answer_fail_it)
         count++;
     cr_assert_geq(count, 60);
     cr_assert_lt(count, 1000);
-    cr_assert(grammar_matcher_failed(at.matcher));
+    cr_assert(strstr(grammar_matcher_limit(at.matcher), "the grammar enters more than 256 rules"));
     cr_assert_eq(grammar_matcher_mask(at.matcher, 0, &at.end, 1, at.mask), STATUS_LIMIT);
+    grammar_case_close(&at);
+}
+
+/* Behind `first` one of `count` rules, none of which is told from the others before its end. */
+static void wide_source(struct buffer *out, const char *first, uint32_t count)
+{
+    buffer_printf(out, "root ::= %s(r0", first);
+    for (uint32_t i = 1; i < count; i++)
+        buffer_printf(out, " | r%u", i);
+    buffer_add_text(out, ")\n");
+    for (uint32_t i = 0; i < count; i++)
+        buffer_printf(out, "r%u ::= [^\\x01]* \"\\x01%u\"\n", i, i);
+}
+
+Test(grammar_mask, what_no_answer_can_begin_with_is_refused_at_once)
+{
+    struct grammar_case at;
+    struct buffer source = {0};
+    struct grammar *grammar;
+    struct grammar_program *program;
+    struct error error;
+    grammar_case_open(&at, GRAMMAR_REGEX, "a", CACHE_BYTES);
+    wide_source(&source, "", 200);
+    cr_assert_eq(grammar_compile(GRAMMAR_EBNF, source.data, source.size, &grammar, &error),
+                 STATUS_OK);
+    cr_assert_eq(grammar_program_create(grammar, at.tokens, CACHE_BYTES, &program, &error),
+                 STATUS_LIMIT);
+    cr_assert_str_eq(error.text,
+                     "no answer can begin: the grammar can be read in more than 192 ways at once");
+    buffer_free(&source);
+    grammar_case_close(&at);
+}
+
+/* The first mask of a state is work like any other: as many looks as the vocabulary has texts. */
+Test(grammar_mask, the_first_mask_of_each_state_is_counted)
+{
+    enum { WIDE = 100 };
+    struct grammar_case at;
+    struct buffer source = {0};
+    wide_source(&source, "\"a\" ", WIDE);
+    grammar_case_open(&at, GRAMMAR_EBNF, source.data, CACHE_BYTES);
+    const uint64_t walks = at.program->walks;
+    cr_assert_gt(walks, 0, "the first mask of all is there");
+    for (int i = 0; i < 2; i++) {
+        cr_assert(grammar_matcher_accept(at.matcher, 'a'));
+        cr_assert_eq(grammar_matcher_mask(at.matcher, 0, &at.end, 1, at.mask), STATUS_OK);
+    }
+    cr_assert_eq(at.program->walks, walks + 1 + WIDE);
+    cr_assert_geq(at.program->work.done, WIDE * (at.tokens->node_count - 2));
+    cr_assert(grammar_matcher_accept(at.matcher, 'a'));
+    cr_assert_eq(grammar_matcher_mask(at.matcher, 0, &at.end, 1, at.mask), STATUS_OK);
+    cr_assert_eq(at.program->work.done, 0, "they are kept");
+    buffer_free(&source);
     grammar_case_close(&at);
 }
