@@ -337,14 +337,18 @@ static uint64_t step_context(const struct decode_engine *engine, uint32_t count)
     return context;
 }
 
-/* Of the step's rows, those of prompts that are read here for the first time. */
-static uint32_t step_read_rows(const struct decode_engine *engine)
+/* Of the step's rows, those of prompts that are read here for the first time; *context_out: the
+ * tokens before them, summed. */
+static uint32_t step_read_rows(const struct decode_engine *engine, uint64_t *context_out)
 {
     uint32_t rows = 0;
+    *context_out = 0;
     for (uint32_t i = 0; i < engine->running_count; i++) {
         const struct decode_request *request = &engine->requests[engine->running[i]];
-        if (request->engine.token_count == request->job.given_count)
-            rows += request->engine.rows;
+        if (request->engine.token_count != request->job.given_count)
+            continue;
+        rows += request->engine.rows;
+        *context_out += read_context(request->engine.computed, request->engine.rows);
     }
     return rows;
 }
@@ -357,7 +361,7 @@ static void run_step(struct decode_engine *engine)
     const uint64_t start_ns = clock_now_ns(worker->clock);
     const uint32_t count = prepare(engine, &done.step.rows, &best_only);
     const uint64_t context = step_context(engine, count);
-    done.step.read_rows = step_read_rows(engine);
+    done.step.read_rows = step_read_rows(engine, &done.step.read_context);
     struct pass_rows rows;
     struct error error;
     const uint64_t forward_ns = clock_now_ns(worker->clock);

@@ -10,6 +10,7 @@
 #include "worker/handoff_report.h"
 #include "worker/job_grammars.h"
 #include "worker/rate.h"
+#include "worker/read_time.h"
 #include "worker/token_batch.h"
 
 /* Where a request is, as control sees it, and who owns its pages then. */
@@ -103,7 +104,8 @@ struct decode_event {
         } token;
         struct {
             uint32_t rows, running;
-            uint32_t read_rows; /* of rows, those of prompts */
+            uint32_t read_rows;    /* of rows, those of prompts, */
+            uint64_t read_context; /* and read_context of them */
             uint64_t busy_ns, forward_ns;
             uint32_t preempted, lost_tokens; /* since the step before */
             uint64_t masks, mask_ns;         /* since the engine began */
@@ -161,8 +163,9 @@ struct decode_node {
     struct decode_engine engine;
     struct token_batch *tokens;
     struct loop_timer *deadlines;
-    struct rate rate;      /* of answers */
-    struct rate read_rate; /* of prompts, with what is written beside */
+    struct rate rate;           /* of answers */
+    struct rate read_rate;      /* of prompts, with what is written beside */
+    struct read_time read_time; /* likewise */
     uint64_t tokens_done;
     uint32_t engine_running;     /* after the last step */
     struct step_cost cost;       /* likewise */

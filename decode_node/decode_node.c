@@ -91,6 +91,9 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     heartbeat->waiting = active - heartbeat->running + reserved;
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
+    const struct read_cost cost = read_time_cost(&node->read_time);
+    heartbeat->read_token_us = (float)cost.token_us;
+    heartbeat->read_context_us = (float)cost.context_us;
     heartbeat->decode = node->load;
     heartbeat->decode.read_tokens_per_s = (float)rate_per_s(&node->read_rate);
     heartbeat->decode.unread_tokens = unread;
@@ -168,6 +171,7 @@ enum status decode_node_create(struct worker *worker, const struct decode_option
     node->options = options;
     rate_init(&node->rate, worker->tokens_per_s);
     rate_init(&node->read_rate, worker->read_tokens_per_s);
+    read_time_init(&node->read_time, worker->read_cost);
     const enum status status = decode_handoff_create(node, error);
     if (status != STATUS_OK) {
         free(node);

@@ -474,8 +474,11 @@ void decode_request_event(struct decode_node *node, const struct decode_event *e
         node->engine_running = event->step.running;
         node->tokens_done += event->step.rows;
         const uint32_t read = event->step.read_rows;
-        if (read > 0)
+        if (read > 0) {
             rate_add(&node->read_rate, read, event->step.busy_ns);
+            read_time_add(&node->read_time, read, event->step.read_context,
+                          (double)event->step.busy_ns / NS_PER_US);
+        }
         if (event->step.rows > read)
             rate_add(&node->rate, event->step.rows - read, event->step.busy_ns);
         node->cost = event->step.cost;

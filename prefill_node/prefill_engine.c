@@ -291,8 +291,11 @@ static void run_chunk(struct prefill_engine *engine)
     if (status == STATUS_OK) {
         struct prefill_event done = {.kind = EVENT_CHUNK,
                                      .work = {.ns = clock_now_ns(worker->clock) - start_ns}};
-        for (uint32_t i = 0; i < engine->part_count; i++)
-            done.work.rows += engine->parts[i].row_count;
+        for (uint32_t i = 0; i < engine->part_count; i++) {
+            const struct forward_sequence *part = &engine->sequences[i];
+            done.work.rows += part->count;
+            done.work.context += read_context(part->position, part->count);
+        }
         rate_add(&engine->rate, done.work.rows, done.work.ns);
         finish_parts(engine, start_ns, &rows);
         send_event(engine, &done);

@@ -8,6 +8,7 @@
 #include "worker/handoff_report.h"
 #include "worker/job_grammars.h"
 #include "worker/rate.h"
+#include "worker/read_time.h"
 #include "worker/token_batch.h"
 
 /* Prompts in one forward call; more than that in one chunk are very short ones. */
@@ -85,7 +86,8 @@ struct prefill_event {
         } strips;
         struct {
             uint32_t rows;
-            uint64_t ns; /* PROGRESS: begin of the chunk. CHUNK: its length */
+            uint64_t ns;      /* PROGRESS: begin of the chunk. CHUNK: its length */
+            uint64_t context; /* CHUNK: read_context of its parts */
         } work;
         struct {
             uint32_t index; /* of the job's choices */
@@ -138,6 +140,7 @@ struct prefill_node {
     struct token_batch *tokens;
     struct loop_timer *deadlines;
     struct rate rate;
+    struct read_time read_time;
     uint64_t tokens_done;
     uint64_t waits_handoffs, waits_prompts; /* prompts that waited for pages, by who held them */
     bool closing;

@@ -90,6 +90,9 @@ static void on_heartbeat(void *arg, struct msg_heartbeat *heartbeat)
     heartbeat->handoff.waits_prompts = node->waits_prompts;
     heartbeat->tokens_done = node->tokens_done;
     heartbeat->tokens_per_s = (float)rate_per_s(&node->rate);
+    const struct read_cost cost = read_time_cost(&node->read_time);
+    heartbeat->read_token_us = (float)cost.token_us;
+    heartbeat->read_context_us = (float)cost.context_us;
 }
 
 static uint32_t open_count(const void *arg)
@@ -194,6 +197,7 @@ enum status prefill_node_create(struct worker *worker, const struct prefill_opti
         .max_batch = worker->options->max_requests,
     };
     rate_init(&node->rate, worker->tokens_per_s);
+    read_time_init(&node->read_time, worker->read_cost);
     const enum status status = create_sender(node, error);
     if (status != STATUS_OK) {
         free(node);

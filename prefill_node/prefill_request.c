@@ -398,6 +398,8 @@ void prefill_request_event(struct prefill_node *node, const struct prefill_event
     if (event->kind == EVENT_CHUNK) {
         node->tokens_done += event->work.rows;
         rate_add(&node->rate, event->work.rows, event->work.ns);
+        read_time_add(&node->read_time, event->work.rows, event->work.context,
+                      (double)event->work.ns / NS_PER_US);
         token_batch_flush(node->tokens, node->worker->routers);
         return;
     }

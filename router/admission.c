@@ -17,7 +17,8 @@ static uint32_t fitting_tokens(const struct placement *placement, double waited_
     const double reading_ms = target_ms - waited_ms - placement->wait_ms;
     if (reading_ms <= 0)
         return 0;
-    return placement->cached_tokens + (uint32_t)fmin(reading_ms * placement->tokens_per_ms, 1e9);
+    return placement->cached_tokens +
+           (uint32_t)reading_pace_tokens(&placement->pace, placement->cached_tokens, reading_ms);
 }
 
 struct admission admission_predict(const struct admission_targets *targets, double waited_ms,

@@ -275,7 +275,7 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
     if (heartbeat->tokens_per_s > 0)
         worker->tokens_per_s = heartbeat->tokens_per_s;
     take_queue(worker, heartbeat);
-    fleet_reading_hear(&worker->reading, &heartbeat->decode, worker->heard_ns);
+    fleet_reading_hear(&worker->reading, heartbeat, worker->heard_ns);
     struct error error;
     bool anew;
     if (fleet_news_take(slot, &heartbeat->prefix_news, &anew, &error) != STATUS_OK) {

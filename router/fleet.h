@@ -100,7 +100,7 @@ struct fleet_worker {
     bool full; /* refused a reservation, until it says or does something new */
     struct fleet_handoff handoff;
     struct fleet_decode decode;
-    struct fleet_reading reading; /* of a decode node */
+    struct fleet_reading reading;
     struct fleet_prefix prefix;
     uint64_t foreign_tokens, tokens_done;
     struct backlog backlog;  /* of what this router sent */
@@ -153,10 +153,12 @@ void fleet_mark_full(struct fleet *fleet, worker_handle handle);
 /* Of a life that is over: nothing happens. */
 void fleet_release(struct fleet *fleet, worker_handle handle, uint64_t tokens);
 
-/* Books, besides, the tokens of a prompt that the decode node reads itself, until its first token;
- * and gives them back, no more than were booked. Of a life that is over: nothing happens. */
-void fleet_charge_reading(struct fleet *fleet, worker_handle handle, uint64_t tokens);
-void fleet_release_reading(struct fleet *fleet, worker_handle handle, uint64_t tokens);
+/* Books, besides, that of a prompt the worker reads the last `tokens` itself, until its first
+ * token; and gives them back, those that were booked. Of a life that is over: nothing happens. */
+void fleet_charge_reading(struct fleet *fleet, worker_handle handle, uint32_t prompt_tokens,
+                          uint64_t tokens);
+void fleet_release_reading(struct fleet *fleet, worker_handle handle, uint32_t prompt_tokens,
+                           uint64_t tokens);
 
 /* The full pages of a prompt, as prefix_hashes has them. */
 struct fleet_pages {

@@ -74,13 +74,24 @@ static double read_tokens_per_ms(const struct placement_worker *worker)
     return fmax(placement_read_tokens_per_s(worker), 1.0) / 1e3;
 }
 
-/* Of a prompt that is about to be sent. */
-static double reading_tokens_per_ms(const struct placement_worker *worker)
+static struct reading_pace pace_of(const struct placement_worker *worker)
 {
-    const double measured = read_tokens_per_ms(worker);
-    const double loaded = worker->role == WORKER_DECODE ? worker->loaded_read_tokens_per_s
-                                                        : worker->loaded_tokens_per_s;
-    return worker->idle ? fmax(measured, loaded / 1e3) : measured;
+    return worker->pace.token_ms > 0 ? worker->pace : reading_pace_flat(read_tokens_per_ms(worker));
+}
+
+/* Of a prompt that is about to be sent, behind `known` tokens that need not be read. */
+static struct reading_pace expected_pace(const struct placement_worker *worker, double known,
+                                         double tokens)
+{
+    const struct reading_pace measured = pace_of(worker);
+    const double loaded_speed = worker->role == WORKER_DECODE ? worker->loaded_read_tokens_per_s
+                                                              : worker->loaded_tokens_per_s;
+    const struct reading_pace loaded = worker->loaded_pace.token_ms > 0
+                                           ? worker->loaded_pace
+                                           : reading_pace_flat(fmax(loaded_speed, 1.0) / 1e3);
+    const bool faster =
+        reading_pace_ms(&loaded, known, tokens) < reading_pace_ms(&measured, known, tokens);
+    return worker->idle && faster ? loaded : measured;
 }
 
 static uint64_t queued_tokens(const struct placement_worker *worker)
@@ -98,7 +109,11 @@ static uint64_t unread_tokens(const struct placement_worker *worker)
 
 double placement_reading_ms(const struct placement_worker *worker)
 {
-    return (double)unread_tokens(worker) / read_tokens_per_ms(worker);
+    const double tokens = (double)unread_tokens(worker);
+    const struct reading_pace *pace = &worker->pace;
+    if (pace->token_ms > 0 && worker->unread_context > 0)
+        return tokens * (pace->token_ms + pace->context_ms * worker->unread_context);
+    return tokens / read_tokens_per_ms(worker);
 }
 
 double placement_queue_ms(const struct placement_worker *worker)
@@ -133,7 +148,9 @@ static double cost_ms(const struct question *q, uint32_t index, bool reads)
     const bool decode = worker->role == WORKER_DECODE;
     const struct placement_weights *weights = decode ? &q->policy->decode : &q->policy->prefill;
     const uint32_t uncached = uncached_tokens(q, index);
-    const double work_ms = reads ? uncached / read_tokens_per_ms(worker) : 0;
+    const struct reading_pace pace = pace_of(worker);
+    const double work_ms =
+        reads ? reading_pace_ms(&pace, q->request->prompt_tokens - uncached, uncached) : 0;
     const uint64_t held = (uint64_t)uncached + (decode ? q->answer_tokens : 0);
     return (weights->queue * placement_queue_ms(worker) + weights->work * work_ms) /
                slow_start(q->policy, worker) +
@@ -340,14 +357,16 @@ static void predict(const struct question *q, struct placement *placement)
     const struct placement_worker *worker = worker_at(q, reader);
     if (alone)
         placement->reading_charge = uncached_tokens(q, reader);
-    if (alone && worker->read_tokens_per_s <= 0)
+    if (alone && worker->read_tokens_per_s <= 0 && worker->pace.token_ms <= 0)
         return;
-    placement->tokens_per_ms = reading_tokens_per_ms(worker);
+    const uint32_t uncached = uncached_tokens(q, reader);
+    placement->cached_tokens = q->request->prompt_tokens - uncached;
+    placement->pace = expected_pace(worker, placement->cached_tokens, uncached);
     placement->stale =
         worker->idle && q->policy->stale_ms > 0 && worker->rested_ms >= q->policy->stale_ms;
     placement->wait_ms = placement_reading_ms(worker);
-    placement->cached_tokens = q->request->prompt_tokens - uncached_tokens(q, reader);
-    placement->ttft_ms = placement->wait_ms + uncached_tokens(q, reader) / placement->tokens_per_ms;
+    placement->ttft_ms =
+        placement->wait_ms + reading_pace_ms(&placement->pace, placement->cached_tokens, uncached);
 }
 
 static void settle_pair(const struct question *q, struct placement *placement)

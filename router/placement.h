@@ -3,8 +3,8 @@
  * The cost of a worker is a prediction in milliseconds, and the cheapest pair of one kind is taken:
  *
  *   prefill   (queued + sent tokens) / speed + uncached prompt tokens / speed + pressure
- *   decode    (queued + sent tokens) / speed + pressure, and the uncached prompt where it reads;
- *             of prompts, by its speed at them where it tells that
+ *   decode    (queued + sent tokens) / speed + pressure, and the uncached prompt where it reads
+ * that prompts are read at the pace of reading_pace.h where a worker tells it, else at its speed
  * that pressure  w k / (1 - k), k the share of the pages that are in use with this request
  *
  * Sent is what this router has dispatched and not yet had back: a worker's own report is always
@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "router/reading_pace.h"
 #include "transfer/wire.h"
 
 enum {
@@ -61,6 +62,10 @@ struct placement_worker {
      * speeds at them, 0 where it does not tell. */
     uint64_t unread_tokens;
     double read_tokens_per_s, loaded_read_tokens_per_s;
+    /* Of either, where it tells: how prompts of any length are read, now and when it was loaded;
+     * and how many tokens on average are before one that is to be read, 0: nobody knows. */
+    struct reading_pace pace, loaded_pace;
+    double unread_context;
     bool idle;           /* nothing is booked or queued there */
     uint32_t rested_ms;  /* since it last was given work, or told of some */
     uint32_t pages_used; /* as reported, and those of what was sent since */
@@ -110,17 +115,18 @@ struct placement {
     uint32_t local_tokens;   /* of a pair: up to so many make it PLACEMENT_SHORT */
     /* Predicted of the node that reads the prompt; nothing is held back for being new. All 0 when
      * it has not told how fast it reads. */
-    double wait_ms;         /* until it begins with the prompt */
-    bool stale;             /* it is idle, and was last measured too long ago to rely on */
-    double tokens_per_ms;   /* at which it reads */
-    uint32_t cached_tokens; /* which it need not read */
-    double ttft_ms;         /* from now to the first token */
+    double wait_ms;           /* until it begins with the prompt */
+    bool stale;               /* it is idle, and was last measured too long ago to rely on */
+    struct reading_pace pace; /* at which it reads */
+    uint32_t cached_tokens;   /* which it need not read */
+    double ttft_ms;           /* from now to the first token */
     /* Between the tokens of the answer. 0 for a decode node that writes nothing else: however long
      * its steps are, no other time would be better. */
     double tpot_ms;
 };
 
-/* At which a worker reads prompts; of a decode node that does not tell, at which it writes. */
+/* At which a worker has read prompts lately; of a decode node that does not tell, at which it
+ * writes. */
 double placement_read_tokens_per_s(const struct placement_worker *worker);
 /* How long a worker has with the prompts that it is to read, and with all it has. */
 double placement_reading_ms(const struct placement_worker *worker);

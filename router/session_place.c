@@ -124,12 +124,13 @@ static void book(struct session *session, const struct fleet_choice *choice,
                  const struct placement *placement)
 {
     struct fleet *fleet = session->router->fleet;
+    const uint32_t prompt_tokens = session->request.prompt_tokens;
     if (session->key && session->request.attempt == 0)
-        api_key_charge(session->key, session->request.prompt_tokens,
-                       loop_now_ns(session->router->loop));
+        api_key_charge(session->key, prompt_tokens, loop_now_ns(session->router->loop));
     fleet_charge(fleet, choice->prefill, placement->prefill_charge);
     fleet_charge(fleet, choice->decode, placement->decode_charge);
-    fleet_charge_reading(fleet, choice->decode, placement->reading_charge);
+    fleet_charge_reading(fleet, choice->prefill, prompt_tokens, placement->prefill_charge);
+    fleet_charge_reading(fleet, choice->decode, prompt_tokens, placement->reading_charge);
     session->reader = choice->decode;
     session->reading_charge = placement->reading_charge;
     session->prefill_pages = choice->prefill_pages;
@@ -251,7 +252,7 @@ static struct admission admit_to_queue(const struct session *session,
     const uint32_t uncached = uncached_tokens(session, reader);
     const double wait_ms = (double)model->queue_tokens / tokens_per_ms;
     const struct placement soonest = {.wait_ms = wait_ms,
-                                      .tokens_per_ms = tokens_per_ms,
+                                      .pace = reading_pace_flat(tokens_per_ms),
                                       .cached_tokens = tokens - uncached,
                                       .ttft_ms = wait_ms + uncached / tokens_per_ms};
     return admission_predict(targets, waited_ms(session), &soonest);
@@ -367,7 +368,8 @@ void session_choose(struct session *session, struct session_next *next)
 void session_release_reading(struct session *session)
 {
     if (session->reader != 0)
-        fleet_release_reading(session->router->fleet, session->reader, session->reading_charge);
+        fleet_release_reading(session->router->fleet, session->reader,
+                              session->request.prompt_tokens, session->reading_charge);
     session->reader = 0;
 }
 
@@ -376,7 +378,10 @@ void session_release(struct session *session, worker_handle worker, enum worker_
     struct fleet *fleet = session->router->fleet;
     const struct request *request = &session->request;
     const bool prefill = role == WORKER_PREFILL;
-    if (!prefill)
+    if (prefill)
+        fleet_release_reading(fleet, worker, request->prompt_tokens,
+                              request->placement.prefill_charge);
+    else
         session_release_reading(session);
     fleet_release(fleet, worker,
                   prefill ? request->placement.prefill_charge : request->placement.decode_charge);

@@ -18,6 +18,7 @@
 #include "worker/job.h"
 #include "worker/notify.h"
 #include "worker/pass.h"
+#include "worker/read_time.h"
 #include "worker/request_table.h"
 #include "worker/worker_identity.h"
 #include "worker/worker_options.h"
@@ -39,6 +40,7 @@ struct worker {
     const struct mover_ops *mover; /* the one that was chosen */
     double tokens_per_s;           /* measured at load */
     double read_tokens_per_s;      /* likewise, for prompts; 0: not measured */
+    struct read_cost read_cost;    /* likewise, of both kinds of workers */
     struct loop *loop;
     struct router_client *routers; /* while worker_run runs */
     bool draining;                 /* a signal came: nothing new is taken */

@@ -19,7 +19,8 @@ enum {
     PROGRESS_STEP = 10,
     LOG_STEP = 25,
     PATIENCE_MS = 1000,
-    MEASURED_TOKENS_MAX = 64
+    MEASURED_TOKENS_MAX = 64,
+    MEASURED_POSITION_MAX = 2048,
 };
 
 /* ---- loading ---- */
@@ -98,18 +99,34 @@ static enum status open_model(struct worker *worker, const struct worker_batch *
 
 /* ---- what it can do ---- */
 
-/* Tokens a second of calls of `rows` rows: what placement starts from. */
-static enum status measure(struct worker *worker, uint32_t rows, double *tokens_per_s_out,
-                           struct error *error)
+/* Of a call or several, where the tokens of each have so many before them on average. */
+struct measured {
+    double tokens_per_s, context;
+};
+
+static enum status call(struct worker *worker, const uint32_t *slots, uint32_t position,
+                        uint32_t rows, struct error *error)
 {
-    const struct model_info *info = model_info(worker->model);
-    const uint32_t total =
-        info->context_tokens < MEASURED_TOKENS_MAX ? info->context_tokens : MEASURED_TOKENS_MAX;
-    const uint32_t pages = job_pages(total, worker->options->page_tokens);
+    const uint32_t vocab = model_info(worker->model)->vocab_count;
     int32_t tokens[MEASURED_TOKENS_MAX];
-    uint32_t slots[MEASURED_TOKENS_MAX];
-    for (uint32_t i = 0; i < total; i++)
-        tokens[i] = (int32_t)((i * 7919u) % info->vocab_count);
+    for (uint32_t i = 0; i < rows; i++)
+        tokens[i] = (int32_t)(((position + i) * 7919u) % vocab);
+    const struct forward_sequence sequence = {
+        .tokens = tokens, .count = rows, .position = position, .slots = slots, .logit_rows = 1};
+    const float *logits;
+    return model_forward(worker->model, &sequence, 1, NULL, &logits, error);
+}
+
+/* Calls of `rows` rows each, from `position` on: what placement starts from. The pages before that
+ * hold nothing, which takes as long to look at as anything once the system has given them out: a
+ * row sees to that first. */
+static enum status measure(struct worker *worker, uint32_t rows, uint32_t position,
+                           struct measured *out, struct error *error)
+{
+    const uint32_t room = model_info(worker->model)->context_tokens - position;
+    const uint32_t total = room < MEASURED_TOKENS_MAX ? room : MEASURED_TOKENS_MAX;
+    const uint32_t pages = job_pages(position + total, worker->options->page_tokens);
+    uint32_t slots[MEASURED_TOKENS_MAX + MEASURED_POSITION_MAX];
     if (rows > total)
         rows = total;
     /* One row a call is slow: eight of them tell enough. */
@@ -117,21 +134,43 @@ static enum status measure(struct worker *worker, uint32_t rows, double *tokens_
     /* A whole context fits in the pool, and nobody else uses it yet. */
     CHECK(page_pool_reserve(worker->pages, pages) == STATUS_OK);
     page_pool_take(worker->pages, pages, slots);
-    const uint64_t start_ns = clock_now_ns(worker->clock);
     enum status status = STATUS_OK;
-    for (uint32_t i = 0; i < calls && status == STATUS_OK; i++) {
-        const struct forward_sequence sequence = {.tokens = tokens + i * rows,
-                                                  .count = rows,
-                                                  .position = i * rows,
-                                                  .slots = slots,
-                                                  .logit_rows = 1};
-        const float *logits;
-        status = model_forward(worker->model, &sequence, 1, NULL, &logits, error);
-    }
+    if (position > 0)
+        status = call(worker, slots, position, 1, error);
+    const uint64_t start_ns = clock_now_ns(worker->clock);
+    for (uint32_t i = 0; i < calls && status == STATUS_OK; i++)
+        status = call(worker, slots, position + i * rows, rows, error);
     const uint64_t spent_ns = clock_now_ns(worker->clock) - start_ns;
     page_pool_free(worker->pages, slots, pages);
-    *tokens_per_s_out = (double)(calls * rows) * 1e9 / (double)(spent_ns + 1);
+    *out =
+        (struct measured){.tokens_per_s = (double)(calls * rows) * 1e9 / (double)(spent_ns + 1),
+                          .context = (double)read_context(position, calls * rows) / (calls * rows)};
     return status;
+}
+
+/* How fast it is at all it computes, at prompts where those are not all, and how much slower behind
+ * a long beginning. */
+static enum status measure_speeds(struct worker *worker, const struct worker_batch *batch,
+                                  struct error *error)
+{
+    const uint32_t context = model_info(worker->model)->context_tokens;
+    struct measured all, reading, behind;
+    TRY(measure(worker, batch->measured_rows, 0, &all, error));
+    reading = all;
+    if (batch->read_rows > 0)
+        TRY(measure(worker, batch->read_rows, 0, &reading, error));
+    worker->tokens_per_s = all.tokens_per_s;
+    worker->read_tokens_per_s = batch->read_rows > 0 ? reading.tokens_per_s : 0;
+    worker->read_cost = (struct read_cost){.token_us = 1e6 / reading.tokens_per_s};
+    if (context < 2 * MEASURED_TOKENS_MAX)
+        return STATUS_OK; /* there are no long prompts */
+    const uint32_t most = context - MEASURED_TOKENS_MAX;
+    const uint32_t position = most < MEASURED_POSITION_MAX ? most : MEASURED_POSITION_MAX;
+    TRY(measure(worker, batch->read_rows > 0 ? batch->read_rows : batch->measured_rows, position,
+                &behind, error));
+    worker->read_cost = read_cost_between(reading.context, 1e6 / reading.tokens_per_s,
+                                          behind.context, 1e6 / behind.tokens_per_s);
+    return STATUS_OK;
 }
 
 static void log_sizes(const struct worker *worker, const struct worker_batch *batch)
@@ -155,8 +194,10 @@ static void log_sizes(const struct worker *worker, const struct worker_batch *ba
     LOG_INFO("prefix index: at most %" PRIu32 " pages, %zu KiB", pages,
              prefix_tree_bytes(worker->prefixes) >> 10);
     LOG_INFO("one forward pass: at most %" PRIu32 " rows of %" PRIu32
-             " sequences; %.0f tokens/s with %" PRIu32 " rows",
-             batch->rows, batch->sequences, worker->tokens_per_s, batch->measured_rows);
+             " sequences; %.0f tokens/s with %" PRIu32 " rows; a prompt's token takes %.0f us, and "
+             "%.0f more behind 1,000 others",
+             batch->rows, batch->sequences, worker->tokens_per_s, batch->measured_rows,
+             worker->read_cost.token_us, 1000 * worker->read_cost.context_us);
 }
 
 static void fill_facts(struct worker *worker)
@@ -237,9 +278,7 @@ enum status worker_open(struct worker *worker, enum worker_role role,
     if (options->enable_fault_injection)
         page_pool_poison(worker->pages, true);
     fill_facts(worker);
-    enum status status = measure(worker, batch->measured_rows, &worker->tokens_per_s, error);
-    if (status == STATUS_OK && batch->read_rows > 0)
-        status = measure(worker, batch->read_rows, &worker->read_tokens_per_s, error);
+    enum status status = measure_speeds(worker, batch, error);
     if (status == STATUS_OK)
         status = prefix_tree_create(worker->pages, NULL, &worker->prefixes, error);
     if (status != STATUS_OK) {

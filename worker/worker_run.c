@@ -68,6 +68,8 @@ static void on_hello(void *arg, struct msg_hello *hello)
         hello->model_name = wire_str(worker->options->model_name);
     hello->tokens_per_s = (float)worker->tokens_per_s;
     hello->read_tokens_per_s = (float)worker->read_tokens_per_s;
+    hello->read_token_us = (float)worker->read_cost.token_us;
+    hello->read_context_us = (float)worker->read_cost.context_us;
     for (uint32_t kind = GRAMMAR_JSON_SCHEMA; kind <= GRAMMAR_STRUCTURE; kind++)
         hello->grammars |= 1u << kind;
     hello->abilities = WORKER_SCORES;

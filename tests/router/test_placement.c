@@ -1,4 +1,5 @@
 #include <criterion/criterion.h>
+#include <math.h>
 
 #include "base/check.h"
 #include "router/placement.h"
@@ -295,6 +296,36 @@ Test(placement, a_decode_node_reads_at_another_speed_than_it_writes)
     cr_expect_float_eq(choose_with(pair, NULL, 2, 0, with).ttft_ms, 400, 1e-9);
 }
 
+/* Each token takes 1 ms and 1 us more for each one before it. */
+Test(placement, long_prompts_take_longer_than_their_tokens_say)
+{
+    struct placement_worker workers[] = {D(1, 0, 100), P(1, 0, 1000)};
+    const struct placement_view held[2] = {{0}, {.cached_tokens = 512}};
+    struct placement_request request = {800, 1, 0, NULL};
+    workers[1].pace = (struct reading_pace){1, 0.001};
+    struct placement placement = choose_with(workers, NULL, 2, 0, request);
+    cr_expect_float_eq(placement.ttft_ms, 800 + 320, 1e-9);
+    cr_expect_float_eq(choose_with(workers, held, 2, 0, request).ttft_ms, 288 + 0.288 * (512 + 144),
+                       1e-9, "what is cached is no work, but is looked at");
+    workers[1].inflight_tokens = 100;
+    cr_expect_float_eq(choose_with(workers, NULL, 2, 0, request).wait_ms, 100, 1e-9,
+                       "nobody knows how deep they are: by its speed");
+    workers[1].unread_context = 500;
+    cr_expect_float_eq(choose_with(workers, NULL, 2, 0, request).wait_ms, 150, 1e-9);
+    /* Idle, it is no slower than at load. */
+    workers[1].inflight_tokens = 0;
+    workers[1].loaded_pace = (struct reading_pace){0.5, 0.002};
+    workers[1].idle = true;
+    cr_expect_float_eq(choose_with(workers, NULL, 2, 0, request).ttft_ms, 400 + 640, 1e-9);
+    request.prompt_tokens = 100;
+    cr_expect_float_eq(choose_with(workers, NULL, 2, 0, request).ttft_ms, 60, 1e-9);
+    workers[1].idle = false;
+    cr_expect_float_eq(choose_with(workers, NULL, 2, 0, request).ttft_ms, 105, 1e-9);
+    /* A decode node alone as well, though it does not tell a speed of its own. */
+    workers[0].pace = (struct reading_pace){2, 0};
+    cr_expect_float_eq(choose_with(workers, NULL, 1, 0, request).ttft_ms, 200, 1e-9);
+}
+
 /* Both are idle, but where 97 of 100 pages are taken somebody would soon be preempted. */
 Test(placement, full_pools_are_shunned)
 {
@@ -396,6 +427,43 @@ Test(placement, a_slow_worker_gets_its_share)
     cr_expect_geq(placed[3], 15, "%u of 420", placed[3]);
 }
 
+Test(placement, paces)
+{
+    static const float odd[][2] = {{0, 1},   {-1, 1},       {NAN, 1},
+                                   {1, NAN}, {INFINITY, 0}, {1, INFINITY}};
+    for (size_t i = 0; i < ARRAY_COUNT(odd); i++)
+        cr_expect_eq(reading_pace_told(odd[i][0], odd[i][1]).token_ms, 0, "row %zu", i);
+    const struct reading_pace told = reading_pace_told(250, -1);
+    cr_expect_float_eq(told.token_ms, 0.25, 1e-9);
+    cr_expect_eq(told.context_ms, 0);
+    static const struct {
+        struct reading_pace pace;
+        double known, tokens;
+    } rows[] = {{{1, 0}, 0, 100},         {{1, 0}, 5000, 100},         {{0.4, 0.0002}, 0, 1},
+                {{0.4, 0.0002}, 0, 8000}, {{0.4, 0.0002}, 3000, 8000}, {{1e-3, 1}, 0, 1e6},
+                {{100, 1e-12}, 0, 1e6}};
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        const double ms = reading_pace_ms(&rows[i].pace, rows[i].known, rows[i].tokens);
+        cr_expect_float_eq(reading_pace_tokens(&rows[i].pace, rows[i].known, ms), rows[i].tokens,
+                           1e-6 * rows[i].tokens, "row %zu", i);
+    }
+    cr_expect_eq(reading_pace_tokens(&told, 0, 0), 0);
+    cr_expect_eq(reading_pace_tokens(&told, 0, -5), 0);
+    cr_expect_eq(reading_pace_tokens(&told, 0, 1e300), 1e9);
+    cr_expect_eq(reading_pace_tokens(&(struct reading_pace){0}, 0, 10), 0, "nobody knows");
+    /* Prompts of which only sums are known: 300 tokens behind nothing, 100 behind 1,000. */
+    struct reading_depth depth = {0};
+    cr_expect_eq(reading_depth_mean(&depth), 0);
+    reading_depth_add(&depth, 300, 300);
+    cr_expect_float_eq(reading_depth_mean(&depth), 150, 1e-9);
+    reading_depth_add(&depth, 1100, 100);
+    cr_expect_float_eq(reading_depth_mean(&depth), (300.0 * 150 + 100 * 1050) / 400, 1e-9);
+    reading_depth_remove(&depth, 300, 300);
+    cr_expect_float_eq(reading_depth_mean(&depth), 1050, 1e-9);
+    reading_depth_remove(&depth, 1100, 100);
+    cr_expect(depth.tokens == 0 && depth.contexts == 0);
+}
+
 Test(placement, predictions)
 {
     struct placement_worker workers[] = {D(1, 0, 100), P(1, 500, 1000)};
@@ -403,7 +471,7 @@ Test(placement, predictions)
     struct placement placement = choose_with(workers, NULL, 2, 0, request);
     cr_expect_float_eq(placement.wait_ms, 500, 1e-9);
     cr_expect_float_eq(placement.ttft_ms, 800, 1e-9);
-    cr_expect_float_eq(placement.tokens_per_ms, 1, 1e-9);
+    cr_expect_float_eq(placement.pace.token_ms, 1, 1e-9);
     cr_expect_eq(placement.tpot_ms, 0, "nothing else runs there");
     workers[0].running = 4;
     placement = choose_with(workers, NULL, 2, 0, request);
