@@ -442,6 +442,7 @@ enum status router_create(struct loop *loop, const struct model_list *models,
     router->pool =
         text_pool_create(loop, options->text_threads, options->requests_max, options->text_bytes);
     router->reader = text_pool_create(loop, 1, JOURNAL_READS_MAX, SIZE_MAX);
+    session_alive_start(router);
     served_models_log(router);
     *out = router;
     return STATUS_OK;
@@ -459,6 +460,7 @@ void router_destroy(struct router *router)
     fleet_destroy(router->fleet);
     journal_close(router->journal);
     loop_timer_destroy(router->drain_timer);
+    loop_timer_destroy(router->alive_timer);
     loop_task_destroy(router->pump);
     api_keys_destroy(router->keys);
     session_affinity_destroy(router->affinity);

@@ -23,6 +23,7 @@ struct router_options {
     uint64_t body_bytes, stream_bytes, text_bytes; /* text_bytes: bodies waiting for tokenising */
     uint32_t request_timeout_ms, reserve_timeout_ms, idle_timeout_ms, read_timeout_ms;
     uint32_t report_wait_ms;
+    uint32_t sse_keep_alive_ms; /* 0: streams may be silent */
     uint32_t local_prefill_tokens, slow_start_ms, speed_stale_ms, priority_wait_ms;
     uint32_t prefix_index_pages;
     uint32_t ttft_target_ms, tpot_target_ms; /* 0: none */

@@ -70,6 +70,7 @@ struct session_reply {
     /* Unsent at most, of what was told at once however fast the client reads: it is not held
      * against it. */
     size_t echo_bytes;
+    uint64_t said_ns; /* when the stream said something last */
 };
 
 /* A client's request from its acceptance to its end. `request` decides, the session does. */
@@ -167,6 +168,7 @@ struct router {
     struct buffer scratch; /* for what is being written */
     bool draining, stopping;
     struct loop_timer *drain_timer;
+    struct loop_timer *alive_timer; /* NULL without --sse-keep-alive-ms */
 };
 
 /* served_model.c */
@@ -255,7 +257,12 @@ uint32_t session_token_count(const struct session *session);
 /* One prompt has all its tokens; with the last of them the answer ends. */
 void session_finish(struct session *session);
 void session_fail(struct session *session);
+/* A comment into a stream that is open, or with its head begins here. */
+void session_say_alive(struct session *session);
 void session_drop(struct session *session); /* closes the connection without a word */
+
+/* session_alive.c: from now on no stream is silent for long, where that is wanted. */
+void session_alive_start(struct router *router);
 
 /* router.c */
 void router_pump_queue(struct router *router);

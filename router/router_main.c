@@ -68,6 +68,10 @@ static const struct config_row rows[] = {
      "largest request body", 1024, 1u << 30},
     {"stream-buffer", CONFIG_BYTES, ROUTER_AT(stream_bytes), "1M", "BYTES",
      "unsent bytes of a stream before its slow reader is dropped", 4096, 1u << 30},
+    {"sse-keep-alive-ms", CONFIG_MS, ROUTER_AT(sse_keep_alive_ms), "0", "TIME",
+     "a stream that has had nothing to say for so long, since its prompt is being read, says a "
+     "comment, which proxies want and a few clients do not bear; 0: never",
+     0, 3600000},
     {"text-buffer", CONFIG_BYTES, ROUTER_AT(text_bytes), "64M", "BYTES",
      "request bodies that may wait to be tokenised, together", 1 << 20, 1e11},
     {"request-timeout-ms", CONFIG_MS, ROUTER_AT(request_timeout_ms), "600s", "TIME",

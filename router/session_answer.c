@@ -225,6 +225,7 @@ static void begin_stream(struct session *session)
     if (session->reply->stream_begun)
         return;
     session->reply->stream_begun = true;
+    session->reply->said_ns = loop_now_ns(session->router->loop);
     http_stream_begin(session->reply->exchange, "text/event-stream; charset=utf-8");
 }
 
@@ -252,6 +253,7 @@ static bool send_piece(struct session *session, const struct buffer *piece, bool
 {
     struct session_reply *reply = session->reply;
     const size_t waiting = http_stream_send(reply->exchange, piece->data, piece->size);
+    reply->said_ns = loop_now_ns(session->router->loop);
     if (reply->echo_bytes > waiting)
         reply->echo_bytes = waiting;
     const bool slow = waiting - reply->echo_bytes > session->router->options.stream_bytes;
@@ -311,6 +313,15 @@ static void close_choice(struct session *session, uint32_t index,
     last.end = end_of(session, index);
     last.timings = timings;
     add_chunk(session, &last, out);
+}
+
+void session_say_alive(struct session *session)
+{
+    struct buffer *out = &session->router->scratch;
+    buffer_clear(out);
+    buffer_add_text(out, ": keep-alive\n\n");
+    begin_stream(session);
+    send_piece(session, out, false);
 }
 
 void session_end_choice(struct session *session, uint32_t index)
