@@ -67,15 +67,18 @@ enum status http_address_listen(const char *address, int *fd_out, uint16_t *port
     errno = cause;
     if (fd < 0)
         return error_set_errno(error, STATUS_IO, "listening for HTTP on %s failed", address);
-    struct sockaddr_storage own = {0};
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } own = {0};
     socklen_t own_bytes = sizeof own;
-    if (getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0) {
+    if (getsockname(fd, &own.any, &own_bytes) != 0) {
         error_set_errno(error, STATUS_IO, "the port of %s can not be read", address);
         close(fd);
         return STATUS_IO;
     }
-    *port_out = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port
-                                                : ((struct sockaddr_in *)&own)->sin_port);
+    *port_out = ntohs(own.any.sa_family == AF_INET6 ? own.v6.sin6_port : own.v4.sin_port);
     *fd_out = fd;
     return STATUS_OK;
 }

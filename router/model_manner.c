@@ -26,9 +26,9 @@ static const char *value_for(const struct model_list *list, uint32_t index, cons
         }
     }
     *named_out = value != NULL;
-    if (value == NULL)
-        return operand;
-    return owner == index ? value : NULL;
+    if (value != NULL)
+        return owner == index ? value : NULL;
+    return operand;
 }
 
 /* "=" is behind a name by the rule of --model: a path begins with a slash or a dot, or is there. */

@@ -67,9 +67,10 @@ enum status gguf_writer_open(const char *path, struct gguf_writer **out, struct 
     TRY(path_check(path, error));
     struct gguf_writer *writer = calloc(1, sizeof *writer);
     if (writer != NULL) {
+        char *part_path = NULL;
         writer->path = strdup(path);
-        if (asprintf(&writer->part_path, "%s.part", path) < 0)
-            writer->part_path = NULL;
+        if (asprintf(&part_path, "%s.part", path) >= 0)
+            writer->part_path = part_path;
     }
     if (writer == NULL || writer->path == NULL || writer->part_path == NULL) {
         gguf_writer_abort(writer);

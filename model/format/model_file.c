@@ -24,7 +24,7 @@ struct model_file {
     struct json *config;
     struct gguf **parts; /* [part_count], in order */
     uint32_t part_count;
-    struct shard *shards; /* [shard_count] */
+    struct shard shards[SHARDS_MAX];
     size_t shard_count;
     const struct tensor_view **tensors; /* in order of names */
     size_t tensor_count;
@@ -240,9 +240,6 @@ static enum status open_folder(struct model_file *file, struct error *error)
     char path[FOLDER_PATH_BYTES];
     struct stat info;
     TRY(read_object(file, "config.json", MODEL_CONFIG_BYTES_MAX, &file->config, error));
-    file->shards = calloc(SHARDS_MAX, sizeof *file->shards);
-    if (file->shards == NULL)
-        return error_set(error, STATUS_NO_MEMORY, "no memory to open %s", file->path);
     TRY(folder_path(file, "model.safetensors", path, error));
     if (stat(path, &info) == 0)
         return open_single(file, error);
@@ -301,7 +298,6 @@ void model_file_close(struct model_file *file)
     if (file->config != NULL)
         json_free(file->config);
     free(file->parts);
-    free(file->shards);
     free(file->tensors);
     free(file->path);
     free(file);

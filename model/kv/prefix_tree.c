@@ -65,8 +65,8 @@ enum status prefix_tree_create(struct page_pool *pool, prefix_hash hash, struct 
     tree->buckets = malloc(tree->bucket_count * sizeof *tree->buckets);
     tree->change_room = tree->slot_count;
     tree->changes = malloc(tree->change_room * sizeof *tree->changes);
-    tree->oldest = tree->youngest = NONE;
     CHECK(pthread_mutex_init(&tree->mutex, NULL) == 0);
+    tree->oldest = tree->youngest = NONE;
     if (tree->nodes == NULL || tree->tokens == NULL || tree->buckets == NULL ||
         tree->changes == NULL) {
         prefix_tree_destroy(tree);

@@ -61,6 +61,7 @@ static enum status probe_with(const struct probe *probe, const uint32_t *slots, 
 {
     const float *logits = NULL;
     TRY(run_tokens(probe, slots, tokens, &logits, error));
+    CHECK(logits != NULL); // of the last token, and there is one
     for (uint32_t i = 0; i < probe->vocab_count; i++) {
         if (!isfinite(logits[i]))
             return error_set(error, STATUS_CORRUPT,

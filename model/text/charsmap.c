@@ -115,6 +115,8 @@ static enum status parts_read(struct charsmap *charsmap, struct error *error)
         return error_set(error, STATUS_CORRUPT,
                          "its trie has %u bytes, a multiple of %d that fits in %zu is needed",
                          trie_bytes, UNIT_BYTES, charsmap->bytes.size);
+    if (unit_is_value(load_le32(trie)))
+        return error_set(error, STATUS_CORRUPT, "the root of its trie is a value");
     charsmap->texts_bytes = reader_left(&reader);
     charsmap->texts = reader_bytes(&reader, charsmap->texts_bytes);
     if (!utf8_valid(charsmap->texts, charsmap->texts_bytes))
@@ -124,8 +126,6 @@ static enum status parts_read(struct charsmap *charsmap, struct error *error)
     CHECK(charsmap->units != NULL);
     for (size_t i = 0; i < charsmap->unit_count; i++)
         charsmap->units[i] = load_le32(trie + i * UNIT_BYTES);
-    if (unit_is_value(charsmap->units[0]))
-        return error_set(error, STATUS_CORRUPT, "the root of its trie is a value");
     return units_check(charsmap, error);
 }
 

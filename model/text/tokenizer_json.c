@@ -166,7 +166,7 @@ static enum status normalized_add(struct text *text, const struct entries *entri
     struct vocabulary *vocabulary = &text->vocabulary;
     struct normalizer_scratch scratch = {.pattern = pattern_scratch_create()};
     enum status status = STATUS_OK;
-    for (uint32_t i = 0; i < vocabulary->count && status == STATUS_OK; i++) {
+    for (size_t i = 0; i < entries->count && status == STATUS_OK; i++) {
         const struct token_entry *token = &entries->tokens[i];
         const bool added = token->type == TOKEN_CONTROL || token->type == TOKEN_USER_DEFINED;
         if (!added || (token->flags & SPECIAL_NORMALIZED) == 0)

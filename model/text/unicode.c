@@ -179,6 +179,7 @@ bool unicode_normalize(enum unicode_form form, const char *text, size_t bytes,
     int32_t *points = text_decompose(form, text, bytes, characters_max, &count);
     if (points == NULL)
         return false;
+    CHECK(count > 0); // the empty text is in every form
     int32_t *spare = malloc(count * sizeof *spare);
     CHECK(spare != NULL);
     marks_order(points, spare, count);

@@ -250,6 +250,7 @@ static enum status tensors_write(struct gguf_writer *writer, const struct plan *
         gguf_writer_add_tensor(writer, spec->name, spec->type, spec->rows != 0 ? 2 : 1, dimensions);
         width_max = spec->width > width_max ? spec->width : width_max;
     }
+    CHECK(width_max > 0);
     float *values = calloc(width_max, sizeof *values);
     void *blocks = calloc(width_max, sizeof *values); // no type takes more than a float a value
     CHECK(values != NULL && blocks != NULL);

@@ -35,7 +35,7 @@ struct subset {
     uint32_t work;
 };
 
-enum { SLOT_COUNT = 1 << 17, SORT_WORK = 8 };
+enum { SLOT_COUNT = 1 << 17, SORT_WORK = 8, STATES_FIRST = 64, MEMBERS_FIRST = 1024 };
 
 static void classes_find(const struct grammar_build *build, struct automaton *out)
 {
@@ -108,16 +108,9 @@ static bool set_same(const struct subset *subset, const struct set *set, uint32_
            memcmp(subset->members + set->begin, subset->found, count * sizeof *subset->found) == 0;
 }
 
-static bool automaton_grow(struct subset *subset)
+static void states_resize(struct subset *subset, uint32_t capacity)
 {
     struct automaton *out = subset->out;
-    if (out->state_count >= AUTOMATON_STATES_MAX)
-        return limit(subset, "states", AUTOMATON_STATES_MAX);
-    if ((out->state_count + 1) * (uint64_t)out->class_count > AUTOMATON_CELLS_MAX)
-        return limit(subset, "cells", AUTOMATON_CELLS_MAX);
-    if (out->state_count < out->state_capacity)
-        return true;
-    const uint32_t capacity = out->state_capacity > 0 ? out->state_capacity * 2 : 64;
     out->next = realloc(out->next, (size_t)capacity * out->class_count * sizeof *out->next);
     out->final = realloc(out->final, capacity * sizeof *out->final);
     out->call_begin = realloc(out->call_begin, (capacity + 1) * sizeof *out->call_begin);
@@ -125,6 +118,17 @@ static bool automaton_grow(struct subset *subset)
     CHECK(out->next != NULL && out->final != NULL && out->call_begin != NULL &&
           subset->sets != NULL);
     out->state_capacity = capacity;
+}
+
+static bool automaton_grow(struct subset *subset)
+{
+    struct automaton *out = subset->out;
+    if (out->state_count >= AUTOMATON_STATES_MAX)
+        return limit(subset, "states", AUTOMATON_STATES_MAX);
+    if ((out->state_count + 1) * (uint64_t)out->class_count > AUTOMATON_CELLS_MAX)
+        return limit(subset, "cells", AUTOMATON_CELLS_MAX);
+    if (out->state_count == out->state_capacity)
+        states_resize(subset, out->state_capacity * 2);
     return true;
 }
 
@@ -144,15 +148,13 @@ static uint32_t set_state(struct subset *subset, uint32_t count, uint32_t rule, 
     if (!automaton_grow(subset))
         return 0;
     while (subset->member_count + count > subset->member_capacity) {
-        subset->member_capacity = subset->member_capacity > 0 ? subset->member_capacity * 2 : 1024;
+        subset->member_capacity *= 2;
         subset->members =
             realloc(subset->members, subset->member_capacity * sizeof *subset->members);
         CHECK(subset->members != NULL);
     }
     const uint32_t state = out->state_count++;
-    if (count > 0) /* of the empty set there may be no memory yet */
-        memcpy(subset->members + subset->member_count, subset->found,
-               count * sizeof *subset->found);
+    memcpy(subset->members + subset->member_count, subset->found, count * sizeof *subset->found);
     subset->sets[state] = (struct set){.begin = subset->member_count, .count = count, .rule = rule};
     subset->member_count += count;
     const uint32_t final = subset->build->rules[rule].final;
@@ -181,7 +183,7 @@ static uint32_t rule_state(struct subset *subset, uint32_t rule)
 static void target_add(struct subset *subset, uint32_t *head, uint32_t state)
 {
     if (subset->target_count == subset->target_capacity) {
-        subset->target_capacity = subset->target_capacity > 0 ? subset->target_capacity * 2 : 1024;
+        subset->target_capacity += subset->target_capacity / 2 + MEMBERS_FIRST;
         subset->targets =
             realloc(subset->targets, subset->target_capacity * sizeof *subset->targets);
         CHECK(subset->targets != NULL);
@@ -320,6 +322,10 @@ enum status automaton_build(struct grammar_build *build, uint32_t root, const bo
     subset.stack = array(build->state_count, sizeof *subset.stack);
     subset.rule_of = array(build->rule_count, sizeof *subset.rule_of);
     subset.heads = array(out->class_count, sizeof *subset.heads);
+    subset.member_capacity = subset.target_capacity = MEMBERS_FIRST;
+    subset.members = array(subset.member_capacity, sizeof *subset.members);
+    subset.targets = array(subset.target_capacity, sizeof *subset.targets);
+    states_resize(&subset, STATES_FIRST);
     memset(out->rule_start, 0xff, build->rule_count * sizeof *out->rule_start);
     rule_state(&subset, root);
     for (uint32_t state = 0; state < out->state_count && build->status == STATUS_OK; state++) {

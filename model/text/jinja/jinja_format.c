@@ -133,6 +133,7 @@ static void conversion_put(struct formatter *formatter, const struct conversion 
 /* Behind '%'. Returns where the conversion ends. */
 static size_t format_one(struct formatter *formatter, const struct string *format, size_t at)
 {
+    static const char flag_letters[] = {'-', '+', ' ', '#', '0'};
     struct jinja_heap *heap = &formatter->run->heap;
     struct conversion conversion = {.precision = -1};
     struct value value = {.kind = KIND_ABSENT};
@@ -143,7 +144,8 @@ static size_t format_one(struct formatter *formatter, const struct string *forma
     }
     if (at < format->bytes && format->data[at] == '(')
         value = format_mapped(formatter, format, &at);
-    while (at < format->bytes && memchr("-+ #0", format->data[at], 5) != NULL) {
+    while (at < format->bytes &&
+           memchr(flag_letters, format->data[at], sizeof flag_letters) != NULL) {
         if (strchr(conversion.flags, format->data[at]) == NULL &&
             flags + 1 < sizeof conversion.flags)
             conversion.flags[flags++] = format->data[at];

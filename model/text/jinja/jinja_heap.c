@@ -66,7 +66,7 @@ void *jinja_grow(struct jinja_heap *heap, void *memory, size_t bytes, size_t new
 {
     if (memory == NULL || bytes < OWN_BLOCK_BYTES) {
         char *moved = jinja_take(heap, new_bytes);
-        if (bytes > 0)
+        if (memory != NULL)
             memcpy(moved, memory, bytes);
         return moved;
     }

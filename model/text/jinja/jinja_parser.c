@@ -1,5 +1,7 @@
 /* Expressions, by recursive descent. Precedences are jinja2's: `not`, comparisons, + and -, `~`,
  * * / // and %, **, signs, then what stands behind a value. */
+#include <stdio.h>
+
 #include "model/text/jinja/jinja_internal.h"
 
 const struct token *parser_peek(const struct parser *parser, size_t ahead)
@@ -69,10 +71,10 @@ _Noreturn void parser_unexpected(struct parser *parser, const char *wanted)
 
 void parser_expect_op(struct parser *parser, const char *op)
 {
-    char wanted[8] = "'";
+    char wanted[8];
     if (parser_skip_op(parser, op))
         return;
-    strcat(strcat(wanted, op), "'");
+    snprintf(wanted, sizeof wanted, "'%s'", op);
     parser_unexpected(parser, wanted);
 }
 
@@ -508,9 +510,9 @@ static struct node *parse_binary(struct parser *parser, int level)
 static bool compare_skip(struct parser *parser, uint8_t *op_out)
 {
     static const char *const operators[] = {"==", "!=", "<", "<=", ">", ">="};
-    for (uint8_t i = 0; i < ARRAY_COUNT(operators); i++) {
+    for (size_t i = 0; i < ARRAY_COUNT(operators); i++) {
         if (parser_skip_op(parser, operators[i])) {
-            *op_out = i;
+            *op_out = (uint8_t)i;
             return true;
         }
     }
