@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-static uint32_t retry_after_s(double drain_ms)
+uint32_t admission_retry_s(double drain_ms)
 {
     return (uint32_t)fmin(fmax(ceil(drain_ms / 1e3), 1), ADMISSION_RETRY_MAX_S);
 }
@@ -25,7 +25,7 @@ struct admission admission_predict(const struct admission_targets *targets, doub
                                    const struct placement *placement)
 {
     struct admission admission = {.tpot_ms = placement->tpot_ms,
-                                  .retry_s = retry_after_s(placement->wait_ms)};
+                                  .retry_s = admission_retry_s(placement->wait_ms)};
     double target_ms = 0;
     if (placement->ttft_ms > 0)
         admission.ttft_ms = waited_ms + placement->ttft_ms;
@@ -45,19 +45,26 @@ struct admission admission_predict(const struct admission_targets *targets, doub
     return admission;
 }
 
-static bool over(uint64_t limit, uint64_t now, uint64_t more)
+/* The first limit that is passed is the one that is told. */
+static void hold(struct admission *admission, const char *what, uint64_t limit, uint64_t now,
+                 uint64_t more)
 {
-    return limit > 0 && (now > limit || more > limit - now);
+    if (admission->verdict != ADMISSION_OK || limit == 0 || (now <= limit && more <= limit - now))
+        return;
+    admission->verdict = ADMISSION_QUEUE;
+    admission->full = what;
+    admission->full_now = now + more;
+    admission->full_limit = limit;
 }
 
 struct admission admission_queue(const struct admission_queue *limits,
                                  const struct admission_queue *now, uint64_t tokens, uint64_t bytes,
                                  double drain_ms)
 {
-    struct admission admission = {.retry_s = retry_after_s(drain_ms)};
-    if (over(limits->requests, now->requests, 1) || over(limits->tokens, now->tokens, tokens) ||
-        over(limits->bytes, now->bytes, bytes))
-        admission.verdict = ADMISSION_QUEUE;
+    struct admission admission = {.retry_s = admission_retry_s(drain_ms)};
+    hold(&admission, "requests", limits->requests, now->requests, 1);
+    hold(&admission, "tokens of prompts", limits->tokens, now->tokens, tokens);
+    hold(&admission, "bytes of bodies", limits->bytes, now->bytes, bytes);
     return admission;
 }
 
@@ -128,7 +135,10 @@ void admission_explain(const struct admission *admission, const struct admission
                  admission->tpot_ms, targets->tpot_ms);
         break;
     default:
-        snprintf(text, capacity, "Too many requests wait for a place already; try again in %u s.",
-                 admission->retry_s);
+        snprintf(text, capacity,
+                 "With this request %llu %s would wait for a place, and the limit is %llu; try "
+                 "again in %u s.",
+                 (unsigned long long)admission->full_now, admission->full,
+                 (unsigned long long)admission->full_limit, admission->retry_s);
     }
 }

@@ -35,6 +35,8 @@ struct admission {
     double ttft_ms, tpot_ms; /* as predicted, from the request's arrival; 0: not predicted */
     uint32_t fitting_tokens; /* the longest prompt that would have met the target */
     uint32_t retry_s;        /* when things will have calmed down, 1 to ADMISSION_RETRY_MAX_S */
+    const char *full;        /* of ADMISSION_QUEUE: what there would be too much of, */
+    uint64_t full_now, full_limit; /* how much with this one, and the limit */
 };
 enum { ADMISSION_RETRY_MAX_S = 3600 };
 
@@ -57,6 +59,8 @@ enum { ADMISSION_PRIORITY_HALF = 8 };
  * more, in milliseconds; the role that takes longer decides. 0 when nobody is there. */
 double admission_drain_ms(const struct placement_snapshot *snapshot, uint64_t prompt_tokens,
                           uint64_t answer_tokens);
+/* In whole seconds, as Retry-After tells it: 1 to ADMISSION_RETRY_MAX_S. */
+uint32_t admission_retry_s(double drain_ms);
 /* The sentence for the client. */
 void admission_explain(const struct admission *admission, const struct admission_targets *targets,
                        char *text, size_t capacity);

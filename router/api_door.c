@@ -58,6 +58,7 @@ bool api_door_admit(struct router *router, struct http_exchange *exchange, struc
     if (limit == API_WITHIN)
         return true;
     metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
+    metrics_add(router->metrics, METRIC_REFUSED_KEY, 1);
     struct openai_error error;
     openai_error_set(
         &error, 429, NULL, "rate_limit_exceeded",

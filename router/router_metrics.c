@@ -26,10 +26,13 @@ static const double choice_bounds[] = {1, 2, 4, 8, 16, 0};
 #define PLACED        "baton_placements_total"
 #define PLACED_HELP   "Decisions of placement, by their reason."
 #define REFUSED       "baton_admission_refusals_total"
-#define REFUSED_HELP  "Requests refused because they could not be served in time, by what of."
-#define WORKERS       "baton_workers"
-#define WORKERS_HELP  "Workers known, by role and state."
-#define PAGES         "baton_kv_pages"
+#define REFUSED_HELP                                                                               \
+    "Requests refused while nothing was wrong with them, by whose limit it was: of the time to "   \
+    "the first token, the client's deadline, the time between tokens, the queue, all there may "   \
+    "be at once, the client's key."
+#define WORKERS      "baton_workers"
+#define WORKERS_HELP "Workers known, by role and state."
+#define PAGES        "baton_kv_pages"
 #define PAGES_HELP                                                                                 \
     "KV pages of workers that are up: free or only in the prefix cache; granted to, moving in or " \
     "pinned by hand-offs; in use otherwise."
@@ -134,6 +137,18 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
     [METRIC_ERRORS + 13] =
         SERIES(ERRORS, METRIC_COUNTER, "code=\"deadline_exceeded\""),
     [METRIC_ERRORS + 14] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"deadline_unattainable\""),
+    [METRIC_ERRORS + 15] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"ttft_target\""),
+    [METRIC_ERRORS + 16] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"tpot_target\""),
+    [METRIC_ERRORS + 17] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"rate_limit_exceeded\""),
+    [METRIC_ERRORS + 18] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"invalid_api_key\""),
+    [METRIC_ERRORS + 19] =
+        SERIES(ERRORS, METRIC_COUNTER, "code=\"permission_denied\""),
+    [METRIC_ERRORS + 20] =
         SERIES(ERRORS, METRIC_COUNTER, "code=\"other\""),
     [METRIC_PLACED_PAIR] =
         SERIES(PLACED, METRIC_COUNTER, "reason=\"pair\""),
@@ -159,6 +174,10 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         SERIES(REFUSED, METRIC_COUNTER, "reason=\"tpot\""),
     [METRIC_REFUSED_QUEUE] =
         SERIES(REFUSED, METRIC_COUNTER, "reason=\"queue\""),
+    [METRIC_REFUSED_CAPACITY] =
+        SERIES(REFUSED, METRIC_COUNTER, "reason=\"capacity\""),
+    [METRIC_REFUSED_KEY] =
+        SERIES(REFUSED, METRIC_COUNTER, "reason=\"key\""),
     [METRIC_PLACED_CACHED_TOKENS] =
         {"baton_placement_cached_tokens_total", NULL, METRIC_COUNTER,
          "Prompt tokens that placement expected in the prefix cache of the prefill node.", NULL},
@@ -406,11 +425,12 @@ struct metrics *router_metrics_create(void)
 void router_metrics_count_error(struct metrics *metrics, const char *code, int http_status)
 {
     static const char *const codes[] = {
-        "invalid_request",   "model_not_found",    "context_length_exceeded",
-        "unsupported_value", "not_found",          "method_not_allowed",
-        "bad_content_type",  "overloaded",         "shutting_down",
-        "no_workers",        "worker_unavailable", "worker_lost",
-        "worker_fault",      "deadline_exceeded",  "other",
+        "invalid_request", "model_not_found",     "context_length_exceeded", "unsupported_value",
+        "not_found",       "method_not_allowed",  "bad_content_type",        "overloaded",
+        "shutting_down",   "no_workers",          "worker_unavailable",      "worker_lost",
+        "worker_fault",    "deadline_exceeded",   "deadline_unattainable",   "ttft_target",
+        "tpot_target",     "rate_limit_exceeded", "invalid_api_key",         "permission_denied",
+        "other",
     };
     _Static_assert(METRIC_ERRORS + ARRAY_COUNT(codes) - 1 == METRIC_ERRORS_LAST,
                    "each code has its row");

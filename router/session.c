@@ -395,6 +395,20 @@ static void fail_beginning(struct session *session, int http_status, const char 
     session_feed(session, &event);
 }
 
+/* Each prompt of a body takes a place of --max-requests. */
+static void refuse_prompts(struct session *session)
+{
+    const struct router *router = session->router;
+    struct request_failure failure;
+    request_failure_set(&failure, 503, "overloaded",
+                        "The body has %u prompts, and of %u requests at once %u are there already.",
+                        session->group_count, router->slot_count, router->session_count - 1);
+    failure.retry_s = session_retry_s(router);
+    session_add(session, METRIC_REFUSED_CAPACITY, 1);
+    const struct request_event event = {.kind = EVENT_FAILED, .failure = &failure};
+    session_feed(session, &event);
+}
+
 static void job_done(struct text_job *job)
 {
     struct session *session =
@@ -409,8 +423,7 @@ static void job_done(struct text_job *job)
         fail_beginning(session, session->parse_error.http_status, session->parse_error.code,
                        session->parse_error.message);
     else if (session_reply_begin(session) != STATUS_OK)
-        fail_beginning(session, 503, "overloaded",
-                       "The server has not room for so many prompts now.");
+        refuse_prompts(session);
 }
 
 static uint64_t take_slot(struct router *router, struct session *session)
@@ -465,10 +478,14 @@ void session_open(struct session *session, uint64_t accepted_ns)
     session_set_timer(session);
 }
 
-static void refuse(struct http_exchange *exchange, const char *code, const char *text)
+static void refuse(struct router *router, struct http_exchange *exchange, const char *text)
 {
+    const uint32_t retry_s = session_retry_s(router);
     struct openai_error error;
-    openai_error_set(&error, 503, NULL, code, "%s", text);
+    openai_error_set(&error, 503, NULL, "overloaded", "%s; try again in %u s.", text, retry_s);
+    error.retry_after_s = retry_s;
+    metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
+    metrics_add(router->metrics, METRIC_REFUSED_CAPACITY, 1);
     http_reply_error(exchange, &error);
 }
 
@@ -476,8 +493,10 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
                    struct http_exchange *exchange, const struct http_request *http)
 {
     if (router->session_count == router->slot_count) {
-        metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
-        refuse(exchange, "overloaded", "The server has as many requests as it takes.");
+        char text[ERROR_TEXT_BYTES];
+        snprintf(text, sizeof text, "The server has %u requests, as many as it takes at once",
+                 router->slot_count);
+        refuse(router, exchange, text);
         return;
     }
     struct session *session =
@@ -505,8 +524,8 @@ void session_start(struct router *router, enum openai_endpoint endpoint, struct 
     if (text_pool_submit(router->pool, &session->job) != STATUS_OK) {
         buffer_free(&session->body);
         free(session);
-        metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
-        refuse(exchange, "overloaded", "Too many requests wait to be tokenised.");
+        refuse(router, exchange,
+               "The bodies that wait to be tokenised are as many as there may be");
         return;
     }
     session->job_out = true;

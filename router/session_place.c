@@ -150,6 +150,15 @@ static double waited_ms(const struct session *session)
     return (double)(now_ns - session->request.times.accepted_ns) / NS_PER_MS;
 }
 
+uint32_t session_retry_s(const struct router *router)
+{
+    double drain_ms = 0;
+    for (uint32_t i = 0; i < router->model_count; i++)
+        drain_ms =
+            fmax(drain_ms, fleet_drain_ms(router->fleet, i, router->models[i].queue_tokens, 0));
+    return admission_retry_s(drain_ms);
+}
+
 static struct admission_targets targets_of(const struct session *session)
 {
     const struct router_options *options = &session->router->options;

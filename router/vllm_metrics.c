@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "router/router_metrics.h"
 
-enum { SOURCES_MAX = 3 };
+enum { SOURCES_MAX = 5 };
 
 /* clang-format off */
 /* One series: the sum of some of ours, which is one for a histogram. The rows of a name stand
@@ -54,6 +54,10 @@ static const struct alias {
     {"vllm:request_success_total", "error", METRIC_COUNTER,
      "Requests that ended, by how.", 1,
      {METRIC_FINISH_ERROR}},
+    {"vllm:admission_rejections_total", NULL, METRIC_COUNTER,
+     "Requests refused for want of time or room.", 5,
+     {METRIC_REFUSED_TTFT, METRIC_REFUSED_DEADLINE, METRIC_REFUSED_TPOT, METRIC_REFUSED_QUEUE,
+      METRIC_REFUSED_CAPACITY}},
     {"vllm:time_to_first_token_seconds", NULL, METRIC_HISTOGRAM,
      "Time to the first token.", 1,
      {METRIC_TTFT}},

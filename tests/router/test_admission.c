@@ -163,9 +163,12 @@ Test(admission, sentences_name_the_prediction_the_target_and_what_would_fit)
     admission.tpot_ms = 61.25;
     admission_explain(&admission, &targets, text, sizeof text);
     cr_expect(strstr(text, "61.2") && strstr(text, "50"), "%s", text);
-    admission.verdict = ADMISSION_QUEUE;
+    const struct admission_queue limits = {8, 1000, 5000}, now = {3, 990, 0};
+    admission = admission_queue(&limits, &now, 24, 100, 1500);
     admission_explain(&admission, &targets, text, sizeof text);
-    cr_expect(strstr(text, "2 s"), "%s", text);
+    cr_expect(strstr(text, "1014 tokens of prompts") && strstr(text, "limit is 1000") &&
+                  strstr(text, "2 s"),
+              "%s", text);
 }
 
 Test(admission, the_slower_role_decides_when_all_is_done)

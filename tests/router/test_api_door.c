@@ -189,6 +189,8 @@ Test(api_door, limits_are_each_keys_own)
     cr_expect_eq(ask("POST", TEXT_PATH, BEARER(FRUGAL), PROMPT, &body, "Retry-After", value), 429);
     cr_expect(strstr(body.data, "this key may have 1 tokens a minute"), "%s", body.data);
     cr_expect(sscanf(value, "%d", &retry_s) == 1 && retry_s > 60, "six tokens are owed: %s", value);
+    cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"key\"}"), 2);
+    cr_expect_eq(client_metric(&router, "baton_errors_total{code=\"rate_limit_exceeded\"}"), 2);
     cr_expect_eq(ask("POST", TEXT_PATH, BEARER(KEY), PROMPT, &body, NULL, value), 200);
     cr_expect_eq(ask("GET", "/v1/models", BEARER(LIMITED), NULL, &body, NULL, value), 200,
                  "looking costs nothing");

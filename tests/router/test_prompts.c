@@ -248,7 +248,8 @@ Test(prompts, need_a_place_each)
     serving_connect(true);
     struct buffer body = {0};
     cr_expect_eq(client_ask(&router, TEXT_PATH, "{" THREE "}", &body), 503);
-    cr_expect(strstr(body.data, "overloaded"), "%s", body.data);
+    cr_expect(strstr(body.data, "overloaded") && strstr(body.data, "3 prompts"), "%s", body.data);
+    cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"capacity\"}"), 1);
     cr_expect_eq(decode.job_count, 0);
     buffer_free(&body);
     cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":[\"a\",\"b\"]}", &body), 200);

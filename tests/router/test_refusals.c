@@ -222,7 +222,7 @@ static void expect_full(const char *option, const char *value)
     struct client waiting[2], client;
     fill_queue(waiting, 2, NULL);
     post(&client, 100, "", "");
-    cr_expect_geq(expect_refused(&client, "overloaded", "Too many requests wait", &body), 1);
+    cr_expect_geq(expect_refused(&client, "overloaded", "would wait for a place", &body), 1);
     cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"queue\"}"), 1);
     decode.automatic = prefill.automatic = true;
     fake_worker_heartbeat(&decode, 0, 100);
@@ -231,6 +231,32 @@ static void expect_full(const char *option, const char *value)
         cr_expect_eq(client_status(&waiting[i]), 200);
         client_close(&waiting[i]);
     }
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
+/* Two prompts of 1,000 tokens are being read at 100 a second, and the router takes no third
+ * request: it is told to come when they are done. */
+Test(refusals, no_place_at_all_is_told_when_there_will_be_one)
+{
+    enum { PROMPT = 1000, SECONDS = 2 * PROMPT / 100 };
+    static const char *const extra[] = {"--max-requests", "2", NULL};
+    struct buffer body = {0};
+    struct client reading[2], client;
+    serving_start(extra);
+    serving_connect(false);
+    for (uint32_t i = 0; i < 2; i++) {
+        post(&reading[i], PROMPT, "", "");
+        WAIT_FOR(&router, decode.job_count == i + 1);
+    }
+    post(&client, 100, "", "");
+    const int after_s = expect_refused(&client, "overloaded", "as many as it takes", &body);
+    cr_expect(after_s >= SECONDS / 2 && after_s <= SECONDS * 2, "%d", after_s);
+    cr_expect_eq(number_after(body.data, "try again in "), after_s);
+    for (int i = 0; i < 2; i++)
+        client_close(&reading[i]);
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_inflight") == 0);
     serving_expect_idle();
     buffer_free(&body);
     router_process_stop(&router);

@@ -343,12 +343,21 @@ Test(serving, more_requests_than_allowed_are_turned_away)
     static const char *const extra[] = {"--max-requests", "2", NULL};
     serving_start(extra);
     serving_connect(false);
-    struct client a, b;
+    struct client a, b, c;
     serving_reach(&a, false, STAGE_DECODING);
     serving_reach(&b, false, STAGE_RESERVING);
+    client_open(&c, &router);
+    client_post(&c, TEXT_PATH, "{\"prompt\":\"x\"}");
+    WAIT_FOR(&router, client_complete(&c));
     struct buffer body = {0};
-    cr_expect_eq(client_ask(&router, TEXT_PATH, "{\"prompt\":\"x\"}", &body), 503);
-    cr_expect(strstr(body.data, "overloaded"), "%s", body.data);
+    char after[32] = "";
+    client_body(&c, &body);
+    cr_expect_eq(client_status(&c), 503);
+    cr_expect(strstr(body.data, "overloaded") && strstr(body.data, "has 2 requests"), "%s",
+              body.data);
+    cr_expect(client_header(&c, "Retry-After", after, sizeof after));
+    cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"capacity\"}"), 1);
+    client_close(&c);
     buffer_free(&body);
     client_close(&a);
     WAIT_FOR(&router, client_metric(&router, "baton_requests_inflight") == 1);
