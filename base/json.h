@@ -59,6 +59,9 @@ void json_put_u64(struct json_writer *writer, uint64_t value);
 void json_put_number(struct json_writer *writer, double value, int digits); /* %.*g; NaN: null */
 void json_put_bool(struct json_writer *writer, bool value);
 void json_put_null(struct json_writer *writer);
+/* What other writers have put into a buffer, with the commas that stand between; nothing if it is
+ * empty. */
+void json_put_written(struct json_writer *writer, const struct buffer *values);
 /* A value that was read, members in their order. LIMIT when it is nested deeper than the levels
  * that are left: what is in the buffer then is cut off in the middle. */
 enum status json_put_value(struct json_writer *writer, const struct json *value);

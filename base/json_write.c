@@ -178,6 +178,14 @@ void json_put_null(struct json_writer *writer)
     buffer_add_text(writer->out, "null");
 }
 
+void json_put_written(struct json_writer *writer, const struct buffer *values)
+{
+    if (values->size == 0)
+        return;
+    begin_value(writer);
+    buffer_add(writer->out, values->data, values->size);
+}
+
 /* With as few digits as read back to the same number. */
 static void put_exact(struct json_writer *writer, double value)
 {

@@ -13,9 +13,6 @@ void answer_init(struct answer *answer, const struct text *text,
                               .keeps_tokens = request->logprobs || request->return_token_ids};
     text_stream_init(&answer->stream, text, request->skip_special);
     stop_match_init(&answer->match, &request->stops, request->include_stop);
-    if (request->echo && request->echo_text.size > 0)
-        buffer_add(&answer->out, request->echo_text.data, request->echo_text.size);
-    answer->produced = answer->out.size;
 }
 
 void answer_free(struct answer *answer)
@@ -25,6 +22,18 @@ void answer_free(struct answer *answer)
     buffer_free(&answer->out);
     free(answer->tokens);
     answer->tokens = NULL;
+}
+
+/* The echo is there with the first token only, for many answers wait for theirs. */
+static void begin(struct answer *answer)
+{
+    const struct openai_request *request = answer->request;
+    if (answer->begun)
+        return;
+    answer->begun = true;
+    if (request->echo)
+        buffer_add(&answer->out, request->echo_text.data, request->echo_text.size);
+    answer->produced = answer->out.size;
 }
 
 static struct answer_token *add_token(struct answer *answer)
@@ -85,36 +94,10 @@ static bool is_skipped(const struct answer *answer, int32_t id)
     return style == TOOL_STYLE_NONE || !tool_syntax_is_mark(tool_syntax(style), text, bytes);
 }
 
-void answer_echo(struct answer *answer, const struct answer_score *scores)
-{
-    const struct token_list *prompt = &answer->request->prompt;
-    struct text_stream stream;
-    size_t at = 0;
-    text_stream_init_whole(&stream, answer->text, answer->request->skip_special);
-    for (size_t i = 0; i < prompt->count; i++) {
-        const struct answer_score *score = &scores[i];
-        const uint32_t wanted = answer->request->top_logprobs;
-        struct answer_token *token = add_token(answer);
-        *token = (struct answer_token){.id = prompt->ids[i],
-                                       .logprob = score->logprob,
-                                       .start = at,
-                                       .closed = true,
-                                       .echoed = true,
-                                       .unscored = i == 0};
-        token->top_count = score->top_count < wanted ? score->top_count : wanted;
-        memcpy(token->top_ids, score->top_ids, sizeof token->top_ids);
-        memcpy(token->top_logprobs, score->top_logprobs, sizeof token->top_logprobs);
-        buffer_clear(&answer->fresh);
-        text_stream_push(&stream, token->id, &answer->fresh);
-        at += answer->fresh.size;
-        token->end = at;
-    }
-    find_ready(answer);
-}
-
 bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_count,
                  const int32_t *top_ids, const float *top_logprobs)
 {
+    begin(answer);
     const size_t start = answer->produced;
     buffer_clear(&answer->fresh);
     answer->stream.skip_special = is_skipped(answer, id);
@@ -147,6 +130,7 @@ bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_
 
 bool answer_finish(struct answer *answer)
 {
+    begin(answer);
     buffer_clear(&answer->fresh);
     text_stream_finish(&answer->stream, &answer->fresh);
     answer->produced += answer->fresh.size;
@@ -165,6 +149,11 @@ void answer_take(struct answer *answer)
 {
     answer->out_offset += answer->out.size;
     buffer_clear(&answer->out);
+    answer_take_tokens(answer);
+}
+
+void answer_take_tokens(struct answer *answer)
+{
     answer->pending_count -= answer->ready_count;
     if (answer->ready_count > 0)
         memmove(answer->tokens, answer->tokens + answer->ready_count,

@@ -12,15 +12,6 @@
 
 #include "router/openai_request.h"
 
-/* How likely a token of the prompt was, which stands there in any case. */
-struct answer_score {
-    float logprob;
-    uint32_t rank; /* 1: none was likelier */
-    uint32_t top_count;
-    int32_t top_ids[OPENAI_TOP_LOGPROBS_MAX];
-    float top_logprobs[OPENAI_TOP_LOGPROBS_MAX];
-};
-
 struct answer_token {
     int32_t id;
     float logprob;
@@ -29,8 +20,6 @@ struct answer_token {
     float top_logprobs[OPENAI_TOP_LOGPROBS_MAX];
     size_t start, end; /* bytes of the answer; end is known once `closed` */
     bool closed;       /* none of its bytes waits for the rest of a character */
-    bool echoed;       /* of the prompt */
-    bool unscored;     /* the first of it: nothing was before it */
 };
 
 struct answer {
@@ -41,6 +30,7 @@ struct answer {
     struct buffer fresh; /* scratch: characters of the latest token */
     size_t produced;     /* bytes given to the stop match so far */
     uint32_t token_count;
+    bool begun;
     bool keeps_tokens; /* the request asked for log-probabilities or ids */
 
     struct buffer out;           /* free to go, not taken yet */
@@ -49,19 +39,18 @@ struct answer {
     size_t pending_count, capacity, ready_count;
 };
 
-/* An answer that echoes begins with that text. */
+/* An answer that echoes begins with that text, which it has with its first token or its end. */
 void answer_init(struct answer *answer, const struct text *text,
                  const struct openai_request *request);
 void answer_free(struct answer *answer);
-/* Before any token: those of the prompt, whose text is there, with their scores. [prompt tokens] */
-void answer_echo(struct answer *answer, const struct answer_score *scores);
 /* logprob and tops are ignored unless the request asked. True when a stop string was met: the
  * answer is complete then and out holds its end. */
 bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_count,
                  const int32_t *top_ids, const float *top_logprobs);
 /* No more tokens: all that was held back comes out. True when that met a stop string. */
 bool answer_finish(struct answer *answer);
-/* What is in out, and the first ready_count tokens, have been sent. */
+/* What is in out, and the first ready_count tokens, have been sent; or those tokens are noted. */
 void answer_take(struct answer *answer);
+void answer_take_tokens(struct answer *answer);
 
 #endif

@@ -426,9 +426,40 @@ enum status openai_body_parse(const char *body, size_t bytes, struct json **root
     return STATUS_OK;
 }
 
+/* What all prompts read so far add to the answer. */
+struct repeated {
+    uint64_t scores, echo_bytes;
+};
+
+static enum status check_repeated(const struct openai_request *request, struct repeated *sum,
+                                  struct openai_error *error)
+{
+    const uint64_t tokens = request->prompt.count, choices = request->choices;
+    const bool chat = request->endpoint == OPENAI_CHAT;
+    sum->echo_bytes += choices * request->echo_text.size;
+    if (request->echo_scores)
+        sum->scores += choices * tokens * (request->top_logprobs + 1);
+    if (request->prompt_scores)
+        sum->scores += (chat ? 1 : choices) * tokens * (request->prompt_logprobs + 1);
+    if (sum->scores > OPENAI_SCORES_MAX)
+        return openai_error_set(error, 400, request->prompt_scores ? "prompt_logprobs" : "logprobs",
+                                NULL,
+                                "The scores of prompts come to %" PRIu64 " or more (choices x "
+                                "tokens x (alternatives + 1)); the limit is %d.",
+                                sum->scores, OPENAI_SCORES_MAX);
+    if (sum->echo_bytes > OPENAI_ECHO_BYTES_MAX)
+        return openai_error_set(error, 400, "echo", NULL,
+                                "`echo` repeats %" PRIu64 " bytes or more (choices x text); the "
+                                "limit is %d.",
+                                sum->echo_bytes, OPENAI_ECHO_BYTES_MAX);
+    return STATUS_OK;
+}
+
 static enum status read_more(const struct json *body, const struct openai_rules *rules,
                              struct openai_request *out, struct openai_error *error)
 {
+    struct repeated repeated = {0};
+    TRY(check_repeated(out, &repeated, error));
     if (out->more_count == 0)
         return STATUS_OK;
     out->more = calloc(out->more_count, sizeof *out->more);
@@ -436,6 +467,7 @@ static enum status read_more(const struct json *body, const struct openai_rules 
     for (uint32_t i = 0; i < out->more_count; i++) {
         out->more[i] = (struct openai_request){.endpoint = out->endpoint, .skip_special = true};
         TRY(read_body(body, rules, i + 1, &out->more[i], error));
+        TRY(check_repeated(&out->more[i], &repeated, error));
     }
     return STATUS_OK;
 }

@@ -29,6 +29,10 @@ enum {
     OPENAI_STOP_IDS_MAX = 128,
     OPENAI_TOP_LOGPROBS_MAX = 20,
     OPENAI_MESSAGES_MAX = 4096,
+    /* What an answer repeats of prompts, of all of them and in all choices together: how likely
+     * tokens were, each with its alternatives a score, and text. */
+    OPENAI_SCORES_MAX = 262144,
+    OPENAI_ECHO_BYTES_MAX = 16777216,
     OPENAI_CACHE_SALT_MAX = 128, /* characters */
     OPENAI_PRIORITY_MAX = 1000000
 };

@@ -7,9 +7,6 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-/* JSON has no infinity; this is what others send for "impossible". */
-static const double LOGPROB_MIN = -9999.0;
-
 void openai_head_init(struct openai_head *head, enum openai_endpoint endpoint, uint64_t request,
                       int64_t created_s, const char *model, const struct text *text)
 {
@@ -17,19 +14,6 @@ void openai_head_init(struct openai_head *head, enum openai_endpoint endpoint, u
         .endpoint = endpoint, .created_s = created_s, .model = model, .text = text};
     snprintf(head->id, sizeof head->id, "%s-%016" PRIx64,
              endpoint == OPENAI_CHAT ? "chatcmpl" : "cmpl", request);
-}
-
-static void put_logprob(struct json_writer *writer, float logprob)
-{
-    json_put_number(writer, logprob < LOGPROB_MIN ? LOGPROB_MIN : logprob, 9);
-}
-
-static void put_bytes(struct json_writer *writer, const char *data, size_t bytes)
-{
-    json_open_array(writer);
-    for (size_t i = 0; i < bytes; i++)
-        json_put_int(writer, (unsigned char)data[i]);
-    json_close_array(writer);
 }
 
 static void put_ids(struct json_writer *writer, const char *key, const struct token_list *ids)
@@ -41,152 +25,30 @@ static void put_ids(struct json_writer *writer, const char *key, const struct to
     json_close_array(writer);
 }
 
-static void put_token_name(struct json_writer *writer, int32_t id)
-{
-    char name[32];
-    snprintf(name, sizeof name, "token_id:%" PRId32, id);
-    json_put_text(writer, name);
-}
-
-static void put_chat_token(struct json_writer *writer, const struct openai_head *head, int32_t id,
-                           float logprob)
-{
-    size_t bytes;
-    const char *data = text_token_bytes(head->text, id, &bytes);
-    json_key(writer, "token");
-    if (head->request->token_ids_as_text)
-        put_token_name(writer, id);
-    else
-        json_put_string(writer, data, bytes);
-    json_key(writer, "logprob");
-    put_logprob(writer, logprob);
-    json_key(writer, "bytes");
-    put_bytes(writer, data, bytes);
-}
-
-static void put_chat_logprobs(struct json_writer *writer, const struct openai_head *head,
-                              const struct answer *answer)
-{
-    json_open_object(writer);
-    json_key(writer, "content");
-    json_open_array(writer);
-    for (size_t i = 0; i < answer->ready_count; i++) {
-        const struct answer_token *token = &answer->tokens[i];
-        json_open_object(writer);
-        put_chat_token(writer, head, token->id, token->logprob);
-        json_key(writer, "top_logprobs");
-        json_open_array(writer);
-        for (uint32_t k = 0; k < token->top_count; k++) {
-            json_open_object(writer);
-            put_chat_token(writer, head, token->top_ids[k], token->top_logprobs[k]);
-            json_close_object(writer);
-        }
-        json_close_array(writer);
-        json_close_object(writer);
-    }
-    json_close_array(writer);
-    json_close_object(writer);
-}
-
-void openai_token_text(const struct text *text, int32_t id, struct buffer *out)
-{
-    size_t bytes;
-    const char *data = text_token_bytes(text, id, &bytes);
-    buffer_clear(out);
-    if (utf8_valid(data, bytes) && !(bytes > 0 && memchr(data, 0, bytes))) {
-        buffer_add(out, data, bytes);
-        return;
-    }
-    buffer_add_text(out, "bytes:");
-    for (size_t i = 0; i < bytes; i++)
-        buffer_printf(out, "\\x%02X", (unsigned char)data[i]);
-}
-
-/* The name of a token in the older shape. */
-static void name_token(const struct openai_head *head, int32_t id, struct buffer *out)
-{
-    if (!head->request->token_ids_as_text) {
-        openai_token_text(head->text, id, out);
-        return;
-    }
-    buffer_clear(out);
-    buffer_printf(out, "token_id:%" PRId32, id);
-}
-
-static void put_top_map(struct json_writer *writer, const struct openai_head *head,
-                        const struct answer_token *token, struct buffer *scratch)
-{
-    bool chosen_listed = false;
-    json_open_object(writer);
-    for (uint32_t k = 0; k < token->top_count; k++) {
-        name_token(head, token->top_ids[k], scratch);
-        json_key(writer, scratch->data);
-        put_logprob(writer, token->top_logprobs[k]);
-        chosen_listed = chosen_listed || token->top_ids[k] == token->id;
-    }
-    if (!chosen_listed) {
-        name_token(head, token->id, scratch);
-        json_key(writer, scratch->data);
-        put_logprob(writer, token->logprob);
-    }
-    json_close_object(writer);
-}
-
-static void put_completion_logprobs(struct json_writer *writer, const struct openai_head *head,
-                                    const struct answer *answer)
-{
-    struct buffer scratch = {0};
-    json_open_object(writer);
-    json_key(writer, "tokens");
-    json_open_array(writer);
-    for (size_t i = 0; i < answer->ready_count; i++) {
-        name_token(head, answer->tokens[i].id, &scratch);
-        json_put_string(writer, scratch.data, scratch.size);
-    }
-    json_close_array(writer);
-    json_key(writer, "token_logprobs");
-    json_open_array(writer);
-    for (size_t i = 0; i < answer->ready_count; i++) {
-        if (answer->tokens[i].unscored)
-            json_put_null(writer);
-        else
-            put_logprob(writer, answer->tokens[i].logprob);
-    }
-    json_close_array(writer);
-    json_key(writer, "top_logprobs");
-    json_open_array(writer);
-    for (size_t i = 0; i < answer->ready_count; i++) {
-        if (answer->tokens[i].unscored)
-            json_put_null(writer);
-        else
-            put_top_map(writer, head, &answer->tokens[i], &scratch);
-    }
-    json_close_array(writer);
-    json_key(writer, "text_offset");
-    json_open_array(writer);
-    for (size_t i = 0; i < answer->ready_count; i++)
-        json_put_u64(writer, answer->tokens[i].start);
-    json_close_array(writer);
-    json_close_object(writer);
-    buffer_free(&scratch);
-}
-
+/* NULL where nothing is told of tokens, or nothing wanted. */
 static void put_logprobs(struct json_writer *writer, const struct openai_head *head,
-                         const struct answer *answer)
+                         const struct openai_logprobs *logprobs, const struct openai_scores *scores)
 {
     json_key(writer, "logprobs");
-    if (!answer || !answer->request->logprobs)
-        json_put_null(writer);
-    else if (head->endpoint == OPENAI_CHAT)
-        put_chat_logprobs(writer, head, answer);
+    if (logprobs && head->request->logprobs)
+        openai_logprobs_put(writer, head->endpoint, scores ? &scores->echoed : NULL, logprobs);
     else
-        put_completion_logprobs(writer, head, answer);
+        json_put_null(writer);
+}
+
+static void put_prompt_logprobs(struct json_writer *writer, const struct openai_scores *scores)
+{
+    json_key(writer, "prompt_logprobs");
+    json_open_array(writer);
+    json_put_written(writer, &scores->beside);
+    json_close_array(writer);
 }
 
 /* The ids of what a chunk or a choice holds, and with the first one those of the prompt. A chat has
  * the latter beside its choices. */
 static void put_choice_ids(struct json_writer *writer, const struct openai_head *head,
-                           const struct answer *answer, bool first)
+                           const struct answer *answer, const struct openai_logprobs *logprobs,
+                           bool first)
 {
     if (!head->request->return_token_ids)
         return;
@@ -195,10 +57,8 @@ static void put_choice_ids(struct json_writer *writer, const struct openai_head 
                 answer ? &answer->request->prompt : &head->request->prompt);
     json_key(writer, "token_ids");
     json_open_array(writer);
-    for (size_t i = 0; answer && i < answer->ready_count; i++) {
-        if (!answer->tokens[i].echoed)
-            json_put_int(writer, answer->tokens[i].id);
-    }
+    if (logprobs)
+        json_put_written(writer, &logprobs->ids);
     json_close_array(writer);
 }
 
@@ -206,47 +66,6 @@ static void put_chat_prompt(struct json_writer *writer, const struct openai_head
 {
     if (first && head->request->return_token_ids && head->endpoint == OPENAI_CHAT)
         put_ids(writer, "prompt_token_ids", &head->request->prompt);
-}
-
-static void put_score(struct json_writer *writer, const struct openai_head *head, int32_t id,
-                      float logprob, uint32_t rank, struct buffer *scratch)
-{
-    char key[16];
-    snprintf(key, sizeof key, "%" PRId32, id);
-    json_key(writer, key);
-    json_open_object(writer);
-    json_key(writer, "logprob");
-    put_logprob(writer, logprob);
-    json_key(writer, "rank");
-    json_put_u64(writer, rank);
-    json_key(writer, "decoded_token");
-    openai_token_text(head->text, id, scratch);
-    json_put_string(writer, scratch->data, scratch->size);
-    json_close_object(writer);
-}
-
-/* How likely each token of a prompt was, in vLLM's shape: by ids, its own first. */
-static void put_prompt_logprobs(struct json_writer *writer, const struct openai_head *head,
-                                const struct openai_request *request,
-                                const struct answer_score *scores)
-{
-    struct buffer scratch = {0};
-    json_key(writer, "prompt_logprobs");
-    json_open_array(writer);
-    json_put_null(writer);
-    for (size_t i = 1; i < request->prompt.count; i++) {
-        const struct answer_score *score = &scores[i];
-        const int32_t own = request->prompt.ids[i];
-        json_open_object(writer);
-        put_score(writer, head, own, score->logprob, score->rank, &scratch);
-        for (uint32_t k = 0; k < score->top_count && k < request->prompt_logprobs; k++) {
-            if (score->top_ids[k] != own)
-                put_score(writer, head, score->top_ids[k], score->top_logprobs[k], k + 1, &scratch);
-        }
-        json_close_object(writer);
-    }
-    json_close_array(writer);
-    buffer_free(&scratch);
 }
 
 static void put_end(struct json_writer *writer, const struct openai_end *end)
@@ -410,10 +229,10 @@ static void put_whole_choice(struct json_writer *writer, const struct openai_hea
         json_key(writer, "text");
         json_put_string(writer, answer->out.data, answer->out.size);
     }
-    put_logprobs(writer, head, answer);
-    if (choice->scores && head->endpoint == OPENAI_COMPLETIONS)
-        put_prompt_logprobs(writer, head, answer->request, choice->scores);
-    put_choice_ids(writer, head, answer, true);
+    put_logprobs(writer, head, choice->logprobs, choice->scores);
+    if (answer->request->prompt_scores && head->endpoint == OPENAI_COMPLETIONS)
+        put_prompt_logprobs(writer, choice->scores);
+    put_choice_ids(writer, head, answer, choice->logprobs, true);
     put_end(writer, &choice->end);
     json_close_object(writer);
 }
@@ -431,8 +250,8 @@ void openai_body_write(const struct openai_head *head, const struct openai_choic
     for (uint32_t i = 0; i < count; i++)
         put_whole_choice(&writer, head, &choices[i], i);
     json_close_array(&writer);
-    if (choices[0].scores && head->endpoint == OPENAI_CHAT)
-        put_prompt_logprobs(&writer, head, choices[0].answer->request, choices[0].scores);
+    if (choices[0].answer->request->prompt_scores && head->endpoint == OPENAI_CHAT)
+        put_prompt_logprobs(&writer, choices[0].scores);
     put_chat_prompt(&writer, head, true);
     put_usage(&writer, usage);
     if (timings)
@@ -475,8 +294,8 @@ static void put_choice(struct json_writer *writer, const struct openai_head *hea
         json_key(writer, "text");
         json_put_string(writer, answer ? answer->out.data : "", answer ? answer->out.size : 0);
     }
-    put_logprobs(writer, head, answer);
-    put_choice_ids(writer, head, answer, chunk->first);
+    put_logprobs(writer, head, chunk->logprobs, chunk->scores);
+    put_choice_ids(writer, head, answer, chunk->logprobs, chunk->first);
     put_end(writer, &chunk->end);
     json_close_object(writer);
 }

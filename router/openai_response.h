@@ -3,6 +3,7 @@
 #define BATON_ROUTER_OPENAI_RESPONSE_H
 
 #include "router/answer.h"
+#include "router/openai_logprobs.h"
 #include "router/openai_request.h"
 
 struct openai_usage {
@@ -29,10 +30,6 @@ struct openai_head {
 void openai_head_init(struct openai_head *head, enum openai_endpoint endpoint, uint64_t request,
                       int64_t created_s, const char *model, const struct text *text);
 
-/* A token where no bytes go along with its text; overwrites *out. What is not text is written as
- * bytes:\xE2\x80, so that two such tokens stay two. */
-void openai_token_text(const struct text *text, int32_t id, struct buffer *out);
-
 struct openai_end {
     const char *finish_reason; /* NULL: the answer goes on */
     const char *stop_string;   /* the stop string that was met, or NULL */
@@ -45,7 +42,8 @@ struct openai_choice {
     const struct answer *answer;
     const struct tool_calls *calls; /* its text as content and calls; NULL: as it is */
     struct openai_end end;
-    const struct answer_score *scores; /* [prompt tokens] to be told beside it; NULL: none */
+    const struct openai_logprobs *logprobs; /* of all its tokens */
+    const struct openai_scores *scores;     /* of its prompt; NULL: none are wanted */
 };
 /* choices: [count], numbered in this order. timings may be NULL. */
 void openai_body_write(const struct openai_head *head, const struct openai_choice *choices,
@@ -54,10 +52,12 @@ void openai_body_write(const struct openai_head *head, const struct openai_choic
 
 enum openai_usage_mode { OPENAI_USAGE_ABSENT, OPENAI_USAGE_NULL, OPENAI_USAGE_GIVEN };
 struct openai_chunk {
-    uint32_t index;                 /* of the choice */
-    bool first;                     /* of this choice; a chat says who speaks */
-    const struct answer *answer;    /* its text and ready tokens; NULL for none */
-    const struct tool_calls *calls; /* as in a whole answer: what of them was not taken */
+    uint32_t index;                         /* of the choice */
+    bool first;                             /* of this choice; a chat says who speaks */
+    const struct answer *answer;            /* its text; NULL for none, and no tokens */
+    const struct openai_logprobs *logprobs; /* of its tokens */
+    const struct openai_scores *scores;     /* of the prompt, if it begins with that; or NULL */
+    const struct tool_calls *calls;         /* as in a whole answer: what of them was not taken */
     struct openai_end end;
     bool without_choices; /* the closing chunk with usage */
     enum openai_usage_mode usage_mode;

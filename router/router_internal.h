@@ -44,10 +44,12 @@ struct served_model {
 /* One of the answers to it. */
 struct session_choice {
     struct answer answer;
-    struct tool_calls calls; /* in its text, where the request has tools to look for */
-    size_t calls_fed;        /* bytes of answer.out that they have seen */
-    struct buffer said;      /* the beginning of its text, if it may have to be logged */
-    bool begun, closed;      /* of a stream */
+    struct tool_calls calls;         /* in its text, where the request has tools to look for */
+    size_t calls_fed;                /* bytes of answer.out that they have seen */
+    struct openai_logprobs logprobs; /* of its ready tokens that are not told yet */
+    struct buffer said;              /* the beginning of its text, if it may have to be logged */
+    bool begun, closed;              /* of a stream */
+    bool scores_told;                /* likewise, those of the prompt */
     uint64_t last_token_ns;
 };
 
@@ -110,7 +112,7 @@ struct session {
     worker_handle reader;    /* the decode node that reads the prompt, until the first token; 0 */
     uint64_t reading_charge; /* what is booked there for that */
 
-    struct answer_score *scores; /* [prompt tokens], the first of them nothing; NULL: none wanted */
+    struct openai_scores *scores; /* of the prompt; NULL: none are wanted */
 
     struct openai_head head;
     struct session_choice *choices; /* [choice_count] */
@@ -248,8 +250,9 @@ void session_choice_free(struct session_choice *choice);
 /* Streams or gathers; true when a stop string was met or the client takes too little (*slow_out).
  */
 bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out);
-/* Makes room for scores, where they are wanted; once the choices are there. */
+/* Begins with the scores of the prompt, where they are wanted. */
 void session_scores_init(struct session *session);
+void session_scores_free(struct session *session);
 /* How likely the prompt's token at its position was. */
 void session_score(struct session *session, const struct msg_step *step);
 /* One choice has all its tokens, others have not: a stream tells its end at once. */

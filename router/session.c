@@ -207,7 +207,7 @@ void session_free(struct session *session)
     for (uint32_t i = 0; i < session->choice_count; i++)
         session_choice_free(&session->choices[i]);
     free(session->choices);
-    free(session->scores);
+    session_scores_free(session);
     free(session->pages.hashes);
     if (session->parse_status == STATUS_OK)
         openai_request_free(&session->parsed);

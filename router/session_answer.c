@@ -23,37 +23,29 @@ void session_choice_free(struct session_choice *choice)
     answer_free(&choice->answer);
     tool_calls_free(&choice->calls);
     buffer_free(&choice->said);
-}
-
-/* All scores are there, which for a prompt of one token is at once. */
-static void echo_scores(struct session *session)
-{
-    for (uint32_t i = 0; i < session->choice_count && session->parsed.echo_scores; i++)
-        answer_echo(&session->choices[i].answer, session->scores);
+    openai_logprobs_free(&choice->logprobs);
 }
 
 void session_scores_init(struct session *session)
 {
     if (session->parsed.scores == 0)
         return;
-    session->scores = calloc(session->parsed.prompt.count, sizeof *session->scores);
+    session->scores = malloc(sizeof *session->scores);
     CHECK(session->scores != NULL);
-    if (session->parsed.prompt.count == 1)
-        echo_scores(session);
+    openai_scores_init(session->scores, session->model->text, &session->parsed);
+}
+
+void session_scores_free(struct session *session)
+{
+    if (session->scores)
+        openai_scores_free(session->scores);
+    free(session->scores);
 }
 
 void session_score(struct session *session, const struct msg_step *step)
 {
-    struct answer_score *score = &session->scores[step->first_position];
-    *score = (struct answer_score){
-        .logprob = step->logprobs.items[0], .rank = step->rank, .top_count = step->top_count};
-    if (step->top_count > 0) {
-        memcpy(score->top_ids, step->top_ids.items, step->top_count * sizeof *score->top_ids);
-        memcpy(score->top_logprobs, step->top_logprobs.items,
-               step->top_count * sizeof *score->top_logprobs);
-    }
-    if (step->first_position + 1 == session->parsed.prompt.count)
-        echo_scores(session);
+    openai_scores_add(session->scores, step->first_position, step->logprobs.items[0], step->rank,
+                      step->top_count, step->top_ids.items, step->top_logprobs.items);
 }
 
 static double ms_between(uint64_t from_ns, uint64_t to_ns)
@@ -193,6 +185,17 @@ static struct openai_chunk chunk_of(const struct session *session, uint32_t inde
     return chunk;
 }
 
+/* Gives a chunk what the choice has ready of text and tokens, which it was not told before. */
+static void fill_chunk(const struct session *session, struct session_choice *choice,
+                       struct openai_chunk *chunk)
+{
+    chunk->first = !choice->begun;
+    chunk->answer = &choice->answer;
+    chunk->logprobs = &choice->logprobs;
+    chunk->scores = choice->scores_told ? NULL : session->scores;
+    choice->begun = choice->scores_told = true;
+}
+
 /* What the answer has ready, as one chunk; over: no more comes. */
 static void add_text_chunk(struct session *session, uint32_t index, bool over, struct buffer *out)
 {
@@ -208,15 +211,21 @@ static void add_text_chunk(struct session *session, uint32_t index, bool over, s
     if (calls ? !tool_calls_ready(calls) : choice->answer.out.size == 0)
         return;
     struct openai_chunk chunk = chunk_of(session, index);
-    chunk.first = !choice->begun;
-    choice->begun = true;
-    chunk.answer = &choice->answer;
+    fill_chunk(session, choice, &chunk);
     chunk.calls = calls;
     add_chunk(session, &chunk, out);
     answer_take(&choice->answer);
+    openai_logprobs_clear(&choice->logprobs);
     choice->calls_fed = 0;
     if (calls)
         tool_calls_take(calls);
+}
+
+/* Before any of it is taken. */
+static void note_ready(const struct session *session, struct session_choice *choice)
+{
+    session_keep_answer(session, choice);
+    openai_logprobs_take(&choice->logprobs, &choice->answer);
 }
 
 static void begin_stream(struct session *session)
@@ -275,7 +284,7 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
     for (uint32_t i = 0; i < step->tokens.count && !stopped; i++) {
         session_measure_token(session, choice, i == 0);
         stopped = !session->parsed.prompt_only && push_token(choice, step, i);
-        session_keep_answer(session, choice);
+        note_ready(session, choice);
         if (session->parsed.stream)
             add_text_chunk(session, step->choice, false, out);
     }
@@ -292,7 +301,7 @@ static void finish_answer(const struct session *session, struct session_choice *
 {
     if (choice->answer.match.matched < 0)
         answer_finish(&choice->answer);
-    session_keep_answer(session, choice);
+    note_ready(session, choice);
 }
 
 /* The rest of a choice's text and the chunk that says why it ends. */
@@ -307,9 +316,11 @@ static void close_choice(struct session *session, uint32_t index,
     add_text_chunk(session, index, true, out);
     struct openai_chunk last = chunk_of(session, index);
     /* Log-probabilities of tokens that gave no text of their own. */
-    last.answer = choice->answer.ready_count > 0 ? &choice->answer : NULL;
+    if (choice->logprobs.count > 0 || (session->parsed.echo_scores && !choice->scores_told))
+        fill_chunk(session, choice, &last);
+    else
+        last.first = !choice->begun;
     last.calls = calls_of(session, index);
-    last.first = !choice->begun;
     last.end = end_of(session, index);
     last.timings = timings;
     add_chunk(session, &last, out);
@@ -384,7 +395,8 @@ static struct openai_choice whole_choice(struct session *session, uint32_t index
     return (struct openai_choice){.answer = answer,
                                   .calls = calls,
                                   .end = end_of(session, index),
-                                  .scores = session->parsed.prompt_scores ? session->scores : NULL};
+                                  .logprobs = &session->choices[index].logprobs,
+                                  .scores = session->scores};
 }
 
 static void finish_body(struct session_reply *reply, const struct openai_timings *timings)

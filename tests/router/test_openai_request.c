@@ -569,6 +569,57 @@ Test(openai_request, echo_is_the_prompt_as_text)
     openai_request_free(&request);
 }
 
+/* So many prompts of so many tokens each, and what they ask for. */
+static void put_prompts(struct buffer *body, uint32_t prompts, uint32_t tokens, const char *fields)
+{
+    buffer_clear(body);
+    buffer_printf(body, "{%s,\"prompt\":[", fields);
+    for (uint32_t i = 0; i < prompts; i++) {
+        buffer_add_text(body, i > 0 ? ",[" : "[");
+        for (uint32_t k = 0; k < tokens; k++)
+            buffer_add_text(body, k > 0 ? ",259" : "259"); /* hello */
+        buffer_add_text(body, "]");
+    }
+    buffer_add_text(body, "]}");
+}
+
+/* Of all prompts and choices together; where one token more each is too many it is refused with
+ * both numbers. */
+Test(openai_request, what_an_answer_repeats_has_a_limit)
+{
+    static const struct {
+        const char *fields;
+        uint32_t prompts, tokens; /* that fit */
+        const char *param, *message;
+    } rows[] = {
+        {"\"echo\":true,\"logprobs\":0", 1, 262144, "logprobs", "come to 262145 or more"},
+        {"\"echo\":true,\"logprobs\":1,\"max_tokens\":0", 64, 2048, "logprobs",
+         "the limit is 262144"},
+        {"\"echo\":true,\"logprobs\":20,\"n\":4", 1, 3120, "logprobs", "come to 262164 "},
+        {"\"prompt_logprobs\":20,\"n\":16", 1, 780, "prompt_logprobs", "come to 262416 "},
+        {"\"prompt_logprobs\":1,\"echo\":true,\"logprobs\":1", 2, 32768, "prompt_logprobs",
+         "come to 262152 "},
+        {"\"echo\":true,\"n\":16", 1, 209715, "echo",
+         "repeats 16777280 bytes or more (choices x text); the limit is 16777216."},
+    };
+    struct buffer body = {0};
+    rules.context_tokens = 1u << 20;
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        put_prompts(&body, rows[i].prompts, rows[i].tokens, rows[i].fields);
+        struct openai_request request = parse(OPENAI_COMPLETIONS, body.data);
+        openai_request_free(&request);
+        put_prompts(&body, rows[i].prompts, rows[i].tokens + 1, rows[i].fields);
+        struct openai_error error;
+        cr_assert_eq(openai_request_parse(OPENAI_COMPLETIONS, body.data, body.size, &rules,
+                                          &request, &error),
+                     STATUS_INVALID, "%s", rows[i].fields);
+        cr_expect_eq(error.http_status, 400);
+        cr_expect_str_eq(error.param, rows[i].param);
+        cr_expect(strstr(error.message, rows[i].message), "%s: %s", rows[i].fields, error.message);
+    }
+    buffer_free(&body);
+}
+
 Test(openai_request, salts_part_caches)
 {
     struct openai_request none = parse(OPENAI_CHAT, CHAT("\"cache_salt\":null"));
