@@ -46,6 +46,16 @@ static double failed_of(const struct router *router, const struct served_model *
     return sum_of(router, model, sources, 1);
 }
 
+static double grammar_of(const struct router *router, const struct served_model *model)
+{
+    double sum = 0;
+    for (int kind = METRIC_GRAMMAR_REQUESTS; kind <= METRIC_GRAMMAR_REQUESTS_LAST; kind++) {
+        const enum router_metric source = (enum router_metric)kind;
+        sum += sum_of(router, model, &source, 1);
+    }
+    return sum;
+}
+
 static double prompt_of(const struct router *router, const struct served_model *model)
 {
     static const enum router_metric sources[] = {METRIC_PROMPT_TOKENS};
@@ -72,6 +82,8 @@ static const struct family {
     {"baton_model_requests_total", "Requests for a model that are over.", METRIC_COUNTER, ended_of},
     {"baton_model_requests_failed_total", "Of them, those answered with a status of 500 or more.",
      METRIC_COUNTER, failed_of},
+    {"baton_model_grammar_requests_total", "Of them, those whose answer had a grammar.",
+     METRIC_COUNTER, grammar_of},
     {"baton_model_prompt_tokens_total", "Prompt tokens of a model handed to workers.",
      METRIC_COUNTER, prompt_of},
     {"baton_model_output_tokens_total", "Tokens a model has written.", METRIC_COUNTER, output_of},

@@ -51,6 +51,8 @@ const char *field_value_text(const struct json *value, char out[FIELD_VALUE_BYTE
     case JSON_STRING:
         quote_text(value, out);
         return out;
+    case JSON_ARRAY:
+        return json_count(value) == 0 ? "an empty array" : json_kind_name(JSON_ARRAY);
     default:
         return json_kind_name(json_kind(value));
     }

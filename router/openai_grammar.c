@@ -151,8 +151,11 @@ static enum status read_choice(const struct json *value, const char *param,
     if (json_kind(value) != JSON_ARRAY || json_count(value) == 0)
         return field_wrong(value, param, "an array of strings that is not empty", error);
     for (size_t i = 0; i < json_count(value); i++) {
+        char text[FIELD_VALUE_BYTES];
         if (json_kind(json_at(value, i)) != JSON_STRING)
-            return field_wrong(json_at(value, i), param, "an array of strings", error);
+            return openai_error_set(error, 400, param, NULL,
+                                    "`%s[%zu]` must be a string, but is %s.", param, i,
+                                    field_value_text(json_at(value, i), text));
     }
     out->kind = GRAMMAR_CHOICE;
     return put_source(value, param, out, error);

@@ -115,8 +115,7 @@ static void measure_sizes(struct session *session, uint32_t tokens)
     session_observe(session, METRIC_CHOICES, session->choice_count);
     const uint32_t kind = session->parsed.grammar.kind;
     if (kind > 0)
-        metrics_add(session->router->metrics,
-                    (enum router_metric)(METRIC_GRAMMAR_REQUESTS + kind - 1), 1);
+        session_add(session, (enum router_metric)(METRIC_GRAMMAR_REQUESTS + kind - 1), 1);
 }
 
 static void measure_end(struct session *session)

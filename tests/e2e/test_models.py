@@ -143,11 +143,16 @@ class ModelsTest(unittest.TestCase):
                      f"a heartbeat that tells of pages from the prefill node of {model}")
 
     def test_a_grammar_is_made_of_the_tokens_of_the_model(self):
+        def counted():
+            return [self.client.metric("baton_model_grammar_requests_total", model=model)
+                    for model in "abc"]
+        before = counted()
         for model in "abc":
             answer = self.client.complete(PROMPTS[0], model=model, max_tokens=MAX_TOKENS,
                                           temperature=0, structured_outputs={"choice": ["yes"]})
             self.assertEqual(answer.status, 200, answer.body)
             self.assertEqual(answer.json()["choices"][0]["text"], "yes", model)
+        self.assertEqual(counted(), [count + 1 for count in before])
 
     def test_a_model_whose_worker_dies_is_away_by_itself(self):
         self.served.kill("decode-b")

@@ -1,5 +1,6 @@
-/* Any bytes as the body of a request: what is taken keeps every limit that workers rely on, what is
- * refused has a sentence and a status. The first byte of an input chooses the path. */
+/* Any bytes as the body of a request: what is taken keeps every limit that workers of its model
+ * rely on, what is refused has a sentence and a status. The first byte of an input chooses the
+ * path, and whether the router serves one model or two. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,6 +13,9 @@
 #include "worker/job.h"
 
 const char *const fuzz_words[] = {
+    "\"model\":\"tiny\"",
+    "\"model\":\"Org/small-1.5\"",
+    "\"model\":",
     "\"prompt\":",
     "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]",
     "\"role\":\"assistant\"",
@@ -46,16 +50,17 @@ const char *const fuzz_words[] = {
     "},{",
     NULL};
 
-enum { CONTEXT = 1024, PAGE_TOKENS = 64, PAGES = 64, EOS = 262 };
+enum { CONTEXT = 1024, SMALL_CONTEXT = 256, PAGE_TOKENS = 64, PAGES = 64, EOS = 262 };
 
-static struct openai_rules rules;
+static struct openai_rules one, two[2];
 
 /* What the router takes the workers take: the job is built as session.c does. */
 static void taken_check(const struct openai_request *request)
 {
     static const int32_t eos = EOS;
-    const struct job_limits limits = {.vocab_count = text_info(rules.text)->vocab_count,
-                                      .context_tokens = CONTEXT,
+    const uint32_t context = request->rules->context_tokens;
+    const struct job_limits limits = {.vocab_count = text_info(request->rules->text)->vocab_count,
+                                      .context_tokens = context,
                                       .page_tokens = PAGE_TOKENS,
                                       .pages_total = PAGES,
                                       .eos_ids = &eos,
@@ -81,7 +86,7 @@ static void taken_check(const struct openai_request *request)
         fprintf(stderr, "%s\n", error.text);
         CHECK(!"the router takes what a worker refuses");
     }
-    CHECK(request->prompt.count + request->max_tokens <= CONTEXT);
+    CHECK(request->prompt.count + request->max_tokens <= context);
     CHECK(!(request->echo && request->logprobs && request->endpoint == OPENAI_COMPLETIONS));
 }
 
@@ -92,12 +97,13 @@ static void refused_check(const struct openai_error *error)
     CHECK(bytes > 0 && bytes < sizeof error->message);
 }
 
-static void tokenizer_check(bool there, const char *body, size_t bytes)
+static void tokenizer_check(bool there, const char *body, size_t bytes,
+                            const struct openai_rules *rules)
 {
     struct buffer out = {0};
     struct openai_error error;
-    const enum status status = there ? openai_tokenize(body, bytes, &rules, &out, &error)
-                                     : openai_detokenize(body, bytes, &rules, &out, &error);
+    const enum status status = there ? openai_tokenize(body, bytes, rules, &out, &error)
+                                     : openai_detokenize(body, bytes, rules, &out, &error);
     if (status == STATUS_OK) {
         struct json *root;
         struct error cause;
@@ -109,25 +115,41 @@ static void tokenizer_check(bool there, const char *body, size_t bytes)
     buffer_free(&out);
 }
 
+static void models_open(void)
+{
+    static const char *const special[] = {"[TOOL_CALLS]", "[/TOOL_CALLS]"};
+    one = (struct openai_rules){.text = tiny_text_open(),
+                                .model_name = "tiny",
+                                .context_tokens = CONTEXT,
+                                .tools = {.style = TOOL_STYLE_HERMES}};
+    two[0] = one;
+    two[0].next = &two[1];
+    two[1] = (struct openai_rules){.text = tiny_text_open_with(special, ARRAY_COUNT(special)),
+                                   .model_name = "Org/small-1.5",
+                                   .model = 1,
+                                   .context_tokens = SMALL_CONTEXT,
+                                   .default_max_tokens = 16,
+                                   .tools = {.style = TOOL_STYLE_MISTRAL}};
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    if (!rules.text)
-        rules = (struct openai_rules){.text = tiny_text_open(),
-                                      .model_name = "tiny",
-                                      .context_tokens = CONTEXT,
-                                      .tools = {.style = TOOL_STYLE_HERMES}};
+    if (!one.text)
+        models_open();
     if (bytes == 0)
         return 0;
     const char *body = (const char *)data + 1;
     const unsigned path = data[0] % 4;
+    const struct openai_rules *rules = data[0] / 4 % 2 == 0 ? &one : two;
     if (path >= 2) {
-        tokenizer_check(path == 2, body, bytes - 1);
+        tokenizer_check(path == 2, body, bytes - 1, rules);
         return 0;
     }
     struct openai_request request;
     struct openai_error error;
-    if (openai_request_parse(path == 0 ? OPENAI_CHAT : OPENAI_COMPLETIONS, body, bytes - 1, &rules,
+    if (openai_request_parse(path == 0 ? OPENAI_CHAT : OPENAI_COMPLETIONS, body, bytes - 1, rules,
                              &request, &error) == STATUS_OK) {
+        CHECK(request.rules == &one || request.rules == &two[0] || request.rules == &two[1]);
         taken_check(&request);
         openai_request_free(&request);
     } else {
