@@ -204,9 +204,10 @@ static void send_firsts(struct prefill_engine *engine, uint32_t place, const str
     }
 }
 
-/* How likely the tokens behind those of a part were. False: the request has failed. */
-static bool send_scores(struct prefill_engine *engine, uint32_t part, const struct pass_rows *rows,
-                        uint32_t row)
+/* How likely the tokens behind those of a part were. When one has no score the request is to fail.
+ */
+static enum status send_scores(struct prefill_engine *engine, uint32_t part,
+                               const struct pass_rows *rows, uint32_t row, struct error *error)
 {
     const uint32_t place = engine->queue[engine->parts[part].candidate];
     const struct prefill_request *request = &engine->requests[place];
@@ -215,20 +216,18 @@ static bool send_scores(struct prefill_engine *engine, uint32_t part, const stru
         struct prefill_event event = {
             .kind = EVENT_SCORE, .place = place, .score = {.position = at + 1}};
         if (!pass_scores(&request->job, at))
-            return true;
+            return STATUS_OK;
         const enum status status =
             pass_score(rows, row, &request->job, engine->sampler, at, &event.score.sampled);
         if (status != STATUS_OK) {
-            struct error error;
-            error_set(&error, status, "the token at position %" PRIu32 " has no score: %s", at + 1,
+            error_set(error, status, "the token at position %" PRIu32 " has no score: %s", at + 1,
                       status_sentence(status));
-            LOG_WARN("%s", error.text);
-            send_failed(engine, place, status, error.text);
-            return false;
+            LOG_WARN("%s", error->text);
+            return status;
         }
         send_event(engine, &event);
     }
-    return true;
+    return STATUS_OK;
 }
 
 /* The pages that this part completed are in the prefix index from now on. */
@@ -259,10 +258,14 @@ static void finish_parts(struct prefill_engine *engine, uint64_t start_ns,
         send_event(engine, &progress);
         row += engine->sequences[i].logit_rows;
         const bool last = part_is_last(engine, i);
-        const bool sound = send_scores(engine, i, rows, row - engine->sequences[i].logit_rows);
-        engine->over[index] = last || !sound;
+        struct error error;
+        const enum status status =
+            send_scores(engine, i, rows, row - engine->sequences[i].logit_rows, &error);
+        engine->over[index] = last || status != STATUS_OK;
         part_done(engine, i);
-        if (last && sound)
+        if (status != STATUS_OK)
+            send_failed(engine, place, status, error.text);
+        else if (last)
             send_firsts(engine, place, rows, row - 1);
     }
 }
