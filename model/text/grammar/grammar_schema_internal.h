@@ -124,6 +124,13 @@ void schema_object(struct schema *schema, const struct conjunction *all, uint32_
 /* enum and const. *found: there is one, and its values are written. */
 bool schema_constants(struct schema *schema, const struct conjunction *all, uint32_t types,
                       uint32_t from, uint32_t to, bool *found);
+/* The values, each once, of an enum or const and the rest of the conjunction: *count of them, most
+ * + 1 where there are more, or no enum and no const. */
+bool schema_constants_list(struct schema *schema, const struct conjunction *all, uint32_t types,
+                           uint32_t most, const struct json **values, uint32_t *count);
+/* Just this value, between two states. */
+bool schema_constant(struct schema *schema, const struct json *value, uint32_t place, uint32_t from,
+                     uint32_t to);
 bool json_same(const struct json *a, const struct json *b);
 /* Whether no value fits both; errs on the side of false. */
 bool schema_disjoint(struct schema *schema, const struct conjunction *a,

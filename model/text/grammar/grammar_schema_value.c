@@ -212,39 +212,36 @@ static bool admitted(struct schema *schema, const struct conjunction *all, uint3
     return type == TYPE_ARRAY || type == TYPE_OBJECT ? insides_check(schema, all, type) : true;
 }
 
-static bool constants_write(struct schema *schema, const struct conjunction *all, uint32_t member,
-                            uint32_t types, uint32_t from, uint32_t to)
+/* The values that the first enum or const of a conjunction names, one by one. */
+struct constants {
+    const struct conjunction *all;
+    uint32_t member, types;
+    struct conditions conditions;
+};
+
+static const struct json *constants_list(const struct constants *constants)
 {
-    const struct json *list = member_get(all, member, "enum");
-    const struct json *constant = member_get(all, member, "const");
-    const uint32_t place = all->members[member].place;
-    const char *keyword = list != NULL ? "enum" : "const";
-    struct conditions conditions = {.any_string = true};
-    struct buffer text = {0};
-    if (!schema_bounds(schema, all, &conditions.bounds) ||
-        !schema_strings(schema, all, &conditions.any_string, &conditions.strings))
-        return false;
-    bool written = false;
-    const size_t count = list != NULL ? json_count(list) : 1;
-    for (size_t i = 0; i < count && schema->build->status == STATUS_OK; i++) {
-        const struct json *value = list != NULL ? json_at(list, i) : constant;
-        if (!admitted(schema, all, member, &conditions, types, value))
-            continue;
-        struct json_writer writer;
-        buffer_clear(&text);
-        json_writer_init(&writer, &text);
-        if (json_put_value(&writer, value) != STATUS_OK) {
-            schema_fail(schema, STATUS_LIMIT, place, keyword, "a value is nested too deep");
-            break;
-        }
-        build_empty(schema->build, build_bytes(schema->build, from, text.data, text.size), to);
-        written = true;
-    }
-    buffer_free(&text);
-    language_free(&conditions.strings);
-    if (!written)
-        schema_unmet(schema, place, keyword, "none of the values fits the rest of the schema");
-    return schema->build->status == STATUS_OK;
+    return member_get(constants->all, constants->member, "enum");
+}
+
+static size_t constants_count(const struct constants *constants)
+{
+    const struct json *list = constants_list(constants);
+    return list != NULL ? json_count(list) : 1;
+}
+
+/* NULL: it does not fit the rest of the conjunction. */
+static const struct json *constants_at(struct schema *schema, const struct constants *constants,
+                                       size_t index)
+{
+    const struct json *list = constants_list(constants);
+    const struct json *value = list != NULL
+                                   ? json_at(list, index)
+                                   : member_get(constants->all, constants->member, "const");
+    return admitted(schema, constants->all, constants->member, &constants->conditions,
+                    constants->types, value)
+               ? value
+               : NULL;
 }
 
 /* Comparing lists of values with one another takes their product; false over a limit of it. */
@@ -267,16 +264,93 @@ static bool lists_check(struct schema *schema, const struct conjunction *all)
     return true;
 }
 
+/* *found: there is an enum or a const. False after a failure, else the caller closes *out. */
+static bool constants_open(struct schema *schema, const struct conjunction *all, uint32_t types,
+                           struct constants *out, bool *found)
+{
+    *found = false;
+    *out = (struct constants){.all = all, .types = types, .conditions = {.any_string = true}};
+    if (!lists_check(schema, all))
+        return false;
+    while (out->member < all->count && !*found) {
+        *found = member_get(all, out->member, "enum") != NULL ||
+                 member_get(all, out->member, "const") != NULL;
+        out->member += !*found;
+    }
+    return !*found ||
+           (schema_bounds(schema, all, &out->conditions.bounds) &&
+            schema_strings(schema, all, &out->conditions.any_string, &out->conditions.strings));
+}
+
+static void constants_close(struct constants *constants)
+{
+    language_free(&constants->conditions.strings);
+}
+
+bool schema_constant(struct schema *schema, const struct json *value, uint32_t place, uint32_t from,
+                     uint32_t to)
+{
+    struct buffer text = {0};
+    struct json_writer writer;
+    json_writer_init(&writer, &text);
+    if (json_put_value(&writer, value) == STATUS_OK)
+        build_empty(schema->build, build_bytes(schema->build, from, text.data, text.size), to);
+    else
+        schema_fail(schema, STATUS_LIMIT, place, NULL, "a value is nested too deep");
+    buffer_free(&text);
+    return schema->build->status == STATUS_OK;
+}
+
 bool schema_constants(struct schema *schema, const struct conjunction *all, uint32_t types,
                       uint32_t from, uint32_t to, bool *found)
 {
-    *found = false;
-    if (!lists_check(schema, all))
+    struct constants constants;
+    bool written = false;
+    if (!constants_open(schema, all, types, &constants, found))
         return false;
-    for (uint32_t m = 0; m < all->count && !*found; m++)
-        if (member_get(all, m, "enum") != NULL || member_get(all, m, "const") != NULL) {
-            *found = true;
-            return constants_write(schema, all, m, types, from, to);
-        }
-    return true;
+    if (!*found)
+        return true;
+    const uint32_t place = all->members[constants.member].place;
+    const char *keyword = constants_list(&constants) != NULL ? "enum" : "const";
+    for (size_t i = 0; i < constants_count(&constants) && schema->build->status == STATUS_OK; i++) {
+        const struct json *value = constants_at(schema, &constants, i);
+        if (value != NULL)
+            written = schema_constant(schema, value, place, from, to);
+    }
+    constants_close(&constants);
+    if (!written)
+        schema_unmet(schema, place, keyword, "none of the values fits the rest of the schema");
+    return schema->build->status == STATUS_OK;
+}
+
+static bool is_listed(const struct json *const *values, uint32_t count, const struct json *value)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (json_same(values[i], value))
+            return true;
+    return false;
+}
+
+bool schema_constants_list(struct schema *schema, const struct conjunction *all, uint32_t types,
+                           uint32_t most, const struct json **values, uint32_t *count)
+{
+    struct constants constants;
+    bool found;
+    *count = 0;
+    if (!constants_open(schema, all, types, &constants, &found))
+        return false;
+    if (!found) {
+        *count = most + 1;
+        return true;
+    }
+    for (size_t i = 0; i < constants_count(&constants) && *count <= most; i++) {
+        const struct json *value = constants_at(schema, &constants, i);
+        if (value == NULL || is_listed(values, *count, value))
+            continue;
+        if (*count < most)
+            values[*count] = value;
+        ++*count;
+    }
+    constants_close(&constants);
+    return schema->build->status == STATUS_OK;
 }

@@ -102,7 +102,11 @@ def any_schema(rng, depth, names):
 
 def array_schema(rng, depth, names):
     schema = {"type": "array"}
-    if rng.random() < 0.7:
+    if rng.random() < 0.15:
+        schema["uniqueItems"] = True
+        schema["items"] = {"enum": [rng.choice([1, 1.0, True, "1", "12", 12, [1], [True], {}, None])
+                                    for _ in range(rng.randint(1, 8))]}
+    elif rng.random() < 0.7:
         schema["items"] = any_schema(rng, depth - 1, names)
     if rng.random() < 0.3:
         schema["prefixItems"] = [any_schema(rng, depth - 1, names)

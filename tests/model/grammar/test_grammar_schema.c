@@ -7,6 +7,9 @@
 
 enum { CACHE_BYTES = 1 << 18 };
 
+/* Four values: two of the five are the same number. */
+#define FEW "{\"enum\":[1,12,1.0,\"a\",null]}"
+
 static const struct {
     const char *schema, *document;
     bool fits;
@@ -56,6 +59,21 @@ static const struct {
     {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"10.0.255.1\"", true},
     {"{\"type\":\"string\",\"format\":\"ipv4\"}", "\"10.0.256.1\"", false},
     {"{\"enum\":[1,\"a\",[true],{\"k\":null}]}", "{\"k\":null}", true},
+    {"{\"uniqueItems\":true,\"items\":" FEW "}", "[]", true},
+    {"{\"uniqueItems\":true,\"items\":" FEW "}", "[12, \"a\",1,\n null]", true},
+    {"{\"uniqueItems\":true,\"items\":" FEW "}", "[\"a\", 1, \"a\"]", false},
+    {"{\"uniqueItems\":true,\"items\":" FEW "}", "[1, 12, 1.0]", false},
+    {"{\"uniqueItems\":true,\"items\":" FEW "}", "[1, ]", false},
+    {"{\"uniqueItems\":true,\"items\":" FEW ",\"minItems\":2,\"maxItems\":3}", "[1]", false},
+    {"{\"uniqueItems\":true,\"items\":" FEW ",\"minItems\":2,\"maxItems\":3}", "[1, null]", true},
+    {"{\"uniqueItems\":true,\"items\":" FEW ",\"minItems\":2,\"maxItems\":3}",
+     "[1, null, 12, \"a\"]", false},
+    {"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"allOf\":[{\"$ref\":\"#/$defs/a\"},"
+     "{\"type\":\"string\"}]},\"$defs\":{\"a\":" FEW "}}",
+     "[\"a\"]", true},
+    {"{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"allOf\":[{\"$ref\":\"#/$defs/a\"},"
+     "{\"type\":\"string\"}]},\"$defs\":{\"a\":" FEW "}}",
+     "[1]", false},
     {"{\"enum\":[1,\"a\"],\"type\":\"string\"}", "1", false},
     {"{\"enum\":[1.5,1],\"multipleOf\":1}", "1.5", false},
     {"{\"enum\":[1.5,1],\"multipleOf\":1}", "1", true},
@@ -152,6 +170,15 @@ static const struct {
      "{\"oneOf\":[{\"type\":\"string\"},{\"maxLength\":2}]}", "#/oneOf: a value may fit"},
     {GRAMMAR_JSON_SCHEMA, STATUS_UNSUPPORTED, "{\"type\":\"array\",\"uniqueItems\":true}",
      "#/uniqueItems: "},
+    {GRAMMAR_JSON_SCHEMA, STATUS_UNSUPPORTED,
+     "{\"uniqueItems\":true,\"items\":{\"anyOf\":[" FEW ",{\"type\":\"string\"}]}}",
+     "#/uniqueItems: this keyword is supported for at most one item, or for items"},
+    {GRAMMAR_JSON_SCHEMA, STATUS_UNSUPPORTED,
+     "{\"uniqueItems\":true,\"items\":{\"enum\":[1,2,3,4,5,6,7,8,9,10,11]}}",
+     "#/uniqueItems: this keyword is supported for at most one item, or for items"},
+    {GRAMMAR_JSON_SCHEMA, STATUS_INVALID,
+     "{\"type\":\"array\",\"uniqueItems\":true,\"items\":" FEW ",\"minItems\":5}",
+     "#/uniqueItems: minItems is over"},
     {GRAMMAR_JSON_SCHEMA, STATUS_UNSUPPORTED, "{\"pattern\":\"a(?=b)\"}",
      "#/pattern: column 2: looking ahead"},
     {GRAMMAR_JSON_SCHEMA, STATUS_LIMIT, "{\"pattern\":\"(a|b)*a(a|b){20}\"}", "#/pattern: "},
