@@ -120,7 +120,7 @@ static struct model_options model_options_of(const struct options *options,
 }
 
 static enum status phases_run(const struct options *options, const struct counts *prefill,
-                              const struct counts *decode, struct session *session,
+                              const struct counts *decode, struct run_session *session,
                               struct model_report *report, struct error *error)
 {
     const enum kv_dtype kv_dtype = (enum kv_dtype)options->kv_dtype;
@@ -144,7 +144,7 @@ static enum status phases_run(const struct options *options, const struct counts
 
 /* What was asked for, on an open model. */
 static enum status report_run(const struct options *options, const struct counts *prefill,
-                              const struct counts *decode, struct session *session,
+                              const struct counts *decode, struct run_session *session,
                               const struct load_result *load, enum kernel_isa isa,
                               struct team *team, struct error *error)
 {
@@ -168,7 +168,7 @@ static enum status report_run(const struct options *options, const struct counts
 static enum status run(const struct options *options, struct team *team, struct error *error)
 {
     struct counts prefill, decode;
-    struct session session;
+    struct run_session session;
     struct load_result load = {0};
     enum kernel_isa isa;
     TRY(counts_parse("prefill", options->prefill, &prefill, error));
@@ -179,11 +179,11 @@ static enum status run(const struct options *options, struct team *team, struct 
     const struct model_options model = model_options_of(options, &prefill, &decode);
     if (options->load)
         TRY(bench_load(&model, team, options->runs, &load, error));
-    TRY(session_open(&model, SESSION_TEXT, &session, error));
+    TRY(run_session_open(&model, SESSION_TEXT, &session, error));
     session.chunk_tokens = options->chunk_tokens;
     const enum status status =
         report_run(options, &prefill, &decode, &session, &load, isa, team, error);
-    session_close(&session);
+    run_session_close(&session);
     return status;
 }
 

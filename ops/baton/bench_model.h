@@ -56,11 +56,11 @@ struct phase_result {
 };
 
 /* One prompt of token_count tokens in chunks of the session's size. */
-enum status bench_prefill(struct session *session, enum kv_dtype kv_dtype, uint32_t token_count,
+enum status bench_prefill(struct run_session *session, enum kv_dtype kv_dtype, uint32_t token_count,
                           const struct phase_options *options, struct phase_result *out,
                           struct error *error);
 /* Steps of `batch` sequences that have `context` tokens in the cache. */
-enum status bench_decode(struct session *session, enum kv_dtype kv_dtype, uint32_t batch,
+enum status bench_decode(struct run_session *session, enum kv_dtype kv_dtype, uint32_t batch,
                          const struct phase_options *options, struct phase_result *out,
                          struct error *error);
 
@@ -77,7 +77,7 @@ enum status bench_load(const struct model_options *options, struct team *team, u
 enum bench_phase { PHASE_PREFILL, PHASE_DECODE, PHASE_COUNT };
 struct model_report {
     struct bench_limits *limits;
-    const struct session *session;
+    const struct run_session *session;
     uint32_t threads, context;
     const char *kv_dtype;
     bool json;

@@ -23,7 +23,7 @@ static void *checked_malloc(size_t bytes)
     return memory;
 }
 
-static int32_t *tokens_draw(const struct session *session, uint32_t count)
+static int32_t *tokens_draw(const struct run_session *session, uint32_t count)
 {
     int32_t *tokens = checked_malloc(count * sizeof *tokens);
     struct random random;
@@ -39,7 +39,7 @@ struct accounting {
     bool timed;
 };
 
-static enum status forward(struct session *session, const struct forward_sequence *sequences,
+static enum status forward(struct run_session *session, const struct forward_sequence *sequences,
                            uint32_t count, struct accounting accounting, struct error *error)
 {
     const float *logits;
@@ -88,7 +88,7 @@ static enum status prefill_runs(struct sequence *sequence, const int32_t *tokens
     return status;
 }
 
-enum status bench_prefill(struct session *session, enum kv_dtype kv_dtype, uint32_t token_count,
+enum status bench_prefill(struct run_session *session, enum kv_dtype kv_dtype, uint32_t token_count,
                           const struct phase_options *options, struct phase_result *out,
                           struct error *error)
 {
@@ -180,7 +180,7 @@ static enum status decode_runs(struct sequence *sequences, uint32_t count, const
     return status;
 }
 
-enum status bench_decode(struct session *session, enum kv_dtype kv_dtype, uint32_t batch,
+enum status bench_decode(struct run_session *session, enum kv_dtype kv_dtype, uint32_t batch,
                          const struct phase_options *options, struct phase_result *out,
                          struct error *error)
 {

@@ -80,7 +80,7 @@ static const struct config_command description = {
 /* One run over the file. */
 struct evaluation {
     const struct options *options;
-    struct session session;
+    struct run_session session;
     struct eval_output output;
     struct eval_kl *kl; /* NULL: logits are printed */
     uint64_t line;      /* number of the current one, from 1 */
@@ -271,10 +271,10 @@ static enum status evaluate(const struct options *options, FILE *file, struct er
     };
     struct evaluation evaluation = {.options = options};
     const enum session_text text = options->text == NULL ? SESSION_TEXT_IF_THERE : SESSION_TEXT;
-    TRY(session_open(&model, text, &evaluation.session, error));
+    TRY(run_session_open(&model, text, &evaluation.session, error));
     const enum status status = options->kl ? evaluate_kl(&evaluation, &model, file, error)
                                            : evaluate_logits(&evaluation, file, error);
-    session_close(&evaluation.session);
+    run_session_close(&evaluation.session);
     return status;
 }
 

@@ -12,8 +12,8 @@
 enum { DIGITS = 6, TEXT_BYTES_MAX = 64 << 20, READ_BYTES = 1 << 16 };
 
 struct eval_kl {
-    struct session *run;
-    struct session reference;
+    struct run_session *run;
+    struct run_session reference;
     enum kv_dtype kv_dtype, reference_kv_dtype;
     uint32_t window, vocab_count, token_count;
     uint32_t wanted, done, window_count, agreed;
@@ -51,7 +51,7 @@ static uint32_t likeliest(const float *logits, uint32_t count)
     return best;
 }
 
-enum status eval_kl_open(struct session *run, const struct model_options *run_options,
+enum status eval_kl_open(struct run_session *run, const struct model_options *run_options,
                          enum eval_kl_reference against, uint32_t positions, struct eval_kl **out,
                          struct error *error)
 {
@@ -75,7 +75,8 @@ enum status eval_kl_open(struct session *run, const struct model_options *run_op
     options.quantize = QUANTIZE_NONE;
     options.calibrate = NULL;
     options.kv_dtype = kl->reference_kv_dtype;
-    const enum status status = session_open(&options, SESSION_TEXT_IF_THERE, &kl->reference, error);
+    const enum status status =
+        run_session_open(&options, SESSION_TEXT_IF_THERE, &kl->reference, error);
     if (status != STATUS_OK) {
         free(kl->divergences);
         free(kl);
@@ -87,7 +88,7 @@ enum status eval_kl_open(struct session *run, const struct model_options *run_op
 
 void eval_kl_close(struct eval_kl *kl)
 {
-    session_close(&kl->reference);
+    run_session_close(&kl->reference);
     free(kl->divergences);
     free(kl);
 }
@@ -260,7 +261,7 @@ static void put_text(struct json_writer *writer, const char *key, const char *te
     json_put_text(writer, text);
 }
 
-static double weight_megabytes(const struct session *session)
+static double weight_megabytes(const struct run_session *session)
 {
     return (double)model_info(session->model)->weight_bytes / 1e6;
 }

@@ -26,7 +26,7 @@ enum eval_kl_reference {
 
 /* run: the settings to judge, opened with run_options, whose max_logit_rows are its max_rows. Stops
  * after `positions` of them. */
-enum status eval_kl_open(struct session *run, const struct model_options *run_options,
+enum status eval_kl_open(struct run_session *run, const struct model_options *run_options,
                          enum eval_kl_reference against, uint32_t positions, struct eval_kl **out,
                          struct error *error);
 void eval_kl_close(struct eval_kl *kl);

@@ -186,7 +186,7 @@ static void message_put(struct json_writer *writer, const char *role, const char
 }
 
 /* A chat message through the model's template, as the endpoint does it. */
-static enum status encode_message(const struct session *session, const struct options *options,
+static enum status encode_message(const struct run_session *session, const struct options *options,
                                   const struct buffer *prompt, struct token_list *ids,
                                   struct error *error)
 {
@@ -217,7 +217,7 @@ static enum status encode_message(const struct session *session, const struct op
 }
 
 /* As the endpoints do it: a chat message, or the text with the tokenizer's bos. */
-static enum status encode_prompt(const struct session *session, const struct options *options,
+static enum status encode_prompt(const struct run_session *session, const struct options *options,
                                  const struct buffer *prompt, struct token_list *ids,
                                  struct error *error)
 {
@@ -235,7 +235,7 @@ static double per_second(uint64_t count, uint64_t ns)
     return ns == 0 ? 0.0 : (double)count * 1e9 / (double)ns;
 }
 
-static void print_stats(const struct session *session, uint32_t prompt_count,
+static void print_stats(const struct run_session *session, uint32_t prompt_count,
                         const struct sampling *sampling, const struct generated *result)
 {
     static const char *const ends[] = {
@@ -256,7 +256,7 @@ static void print_stats(const struct session *session, uint32_t prompt_count,
     fputc('\n', stderr);
 }
 
-static enum status answer(struct session *session, const struct options *options,
+static enum status answer(struct run_session *session, const struct options *options,
                           const struct token_list *ids, uint64_t seed,
                           struct grammar_program *grammar, struct error *error)
 {
@@ -298,7 +298,7 @@ static enum status answer(struct session *session, const struct options *options
     return result.end == END_STOPPED ? STATUS_CANCELED : STATUS_OK;
 }
 
-static enum status encode_and_answer(struct session *session, const struct options *options,
+static enum status encode_and_answer(struct run_session *session, const struct options *options,
                                      const struct buffer *prompt, uint64_t seed,
                                      struct error *error)
 {
@@ -320,7 +320,7 @@ static enum status run(const struct options *options, uint64_t seed, const char 
                        struct error *error)
 {
     struct buffer prompt = {0};
-    struct session session;
+    struct run_session session;
     enum status status = read_prompt(operand, &prompt, error);
     if (status == STATUS_OK) {
         const struct model_options model = {
@@ -333,7 +333,7 @@ static enum status run(const struct options *options, uint64_t seed, const char 
             .context_tokens = options->context,
             .max_rows = options->chunk_tokens,
         };
-        status = session_open(&model, SESSION_TEXT, &session, error);
+        status = run_session_open(&model, SESSION_TEXT, &session, error);
     }
     if (status == STATUS_OK) {
         /* The second Ctrl-C ends the process the hard way. */
@@ -342,7 +342,7 @@ static enum status run(const struct options *options, uint64_t seed, const char 
         CHECK(sigaction(SIGINT, &on_signal, NULL) == 0);
         CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
         status = encode_and_answer(&session, options, &prompt, seed, error);
-        session_close(&session);
+        run_session_close(&session);
     }
     buffer_free(&prompt);
     return status;

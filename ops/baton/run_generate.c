@@ -28,7 +28,7 @@ struct picker {
 static void picker_open(const struct sequence *sequence, const struct generation *generation,
                         struct picker *picker)
 {
-    const struct session *session = sequence->session;
+    const struct run_session *session = sequence->session;
     const struct text_info *info = generation->stop_at_eos ? text_info(session->text) : NULL;
     const uint32_t eos_count = info == NULL ? 0 : info->eos_count;
     *picker = (struct picker){
@@ -119,7 +119,7 @@ enum status sequence_generate(struct sequence *sequence, const float *logits,
     return STATUS_OK;
 }
 
-enum status generate(struct session *session, const int32_t *prompt, uint32_t prompt_count,
+enum status generate(struct run_session *session, const int32_t *prompt, uint32_t prompt_count,
                      const struct generation *generation, struct generated *out,
                      struct error *error)
 {

@@ -33,7 +33,7 @@ struct generated {
 
 /* Answers a prompt of prompt_count >= 1 tokens. LIMIT when the prompt leaves no room for a token;
  * CANCELED when interrupted in the prompt. */
-enum status generate(struct session *session, const int32_t *prompt, uint32_t prompt_count,
+enum status generate(struct run_session *session, const int32_t *prompt, uint32_t prompt_count,
                      const struct generation *generation, struct generated *out,
                      struct error *error);
 

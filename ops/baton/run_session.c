@@ -43,10 +43,10 @@ static void show_loaded(const struct progress_line *line, const struct model_inf
                 100 * info->narrow_share, (double)info->weight_bytes / 1e6);
 }
 
-enum status session_open(const struct model_options *options, enum session_text wanted,
-                         struct session *out, struct error *error)
+enum status run_session_open(const struct model_options *options, enum session_text wanted,
+                             struct run_session *out, struct error *error)
 {
-    struct session session = {.chunk_tokens = options->max_rows};
+    struct run_session session = {.chunk_tokens = options->max_rows};
     struct progress_line line = {.start_ns = clock_now_ns(clock_monotonic()),
                                  .terminal = isatty(STDERR_FILENO)};
     struct model_options with_progress = *options;
@@ -70,13 +70,13 @@ enum status session_open(const struct model_options *options, enum session_text 
     return STATUS_OK;
 }
 
-void session_close(struct session *session)
+void run_session_close(struct run_session *session)
 {
     model_close(session->model);
     text_close(session->text);
 }
 
-enum status sequence_open(struct session *session, uint32_t tokens, struct sequence *out,
+enum status sequence_open(struct run_session *session, uint32_t tokens, struct sequence *out,
                           struct error *error)
 {
     struct page_pool *pages = model_pages(session->model);

@@ -11,7 +11,7 @@
 #include "model/text/text.h"
 
 /* The model and the text half of the same file. */
-struct session {
+struct run_session {
     struct model *model;
     struct text *text;     /* NULL with SESSION_TEXT_IF_THERE and a folder without a tokenizer */
     uint32_t chunk_tokens; /* rows of one forward call at most */
@@ -20,13 +20,13 @@ struct session {
 enum session_text { SESSION_TEXT, SESSION_TEXT_IF_THERE };
 
 /* Words about the progress of a long load go to standard error. */
-enum status session_open(const struct model_options *options, enum session_text wanted,
-                         struct session *out, struct error *error);
-void session_close(struct session *session);
+enum status run_session_open(const struct model_options *options, enum session_text wanted,
+                             struct run_session *out, struct error *error);
+void run_session_close(struct run_session *session);
 
 /* A sequence in the model's pages. */
 struct sequence {
-    struct session *session;
+    struct run_session *session;
     uint32_t *slots; /* [slot_count] block table */
     uint32_t slot_count;
     int32_t *tokens;   /* [position] those fed so far */
@@ -34,7 +34,7 @@ struct sequence {
 };
 
 /* Takes pages for up to `tokens` tokens. */
-enum status sequence_open(struct session *session, uint32_t tokens, struct sequence *out,
+enum status sequence_open(struct run_session *session, uint32_t tokens, struct sequence *out,
                           struct error *error);
 void sequence_close(struct sequence *sequence); /* gives the pages back */
 

@@ -9,6 +9,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import c_text  # noqa: E402  (the path has to be set first)
+import symbols  # noqa: E402
 import tidy  # noqa: E402
 
 MARK = "TO" "DO"
@@ -163,6 +164,18 @@ int g(void)
 
     def test_digit_separators_are_not_characters(self):
         self.assertEqual(self.names("int f(void)\n{\n    return 1'000;\n}\n"), [("f", 4)])
+
+
+class SymbolsTest(unittest.TestCase):
+    def test_a_source_in_two_targets_is_one_owner(self):
+        owners = symbols.definitions(
+            "base/CMakeFiles/b.dir/log.c.o:0000 T log_it\n"
+            "base/CMakeFiles/other.dir/log.c.o:0000 T log_it\n"
+            "router/CMakeFiles/r.dir/s.c.o:0010 D session_open\n"
+            "ops/baton/CMakeFiles/baton.dir/run.c.o:0000 T session_open\n"
+            "router/CMakeFiles/r.dir/m.c.o:0000 T main\nops/CMakeFiles/o.dir/m.c.o:0 T main\n")
+        self.assertEqual(owners, {"log_it": {"base/log.c"},
+                                  "session_open": {"router/s.c", "ops/baton/run.c"}})
 
 
 if __name__ == "__main__":
