@@ -26,6 +26,9 @@ enum {
     WAL_BYTES_MAX = 16 << 20,
     IDLE_WAIT_MS = 1000,
     GATHER_MS = 10,
+    PAGE_BYTES = 4096,  /* SQLite's own choice for a new file */
+    PAGES_A_RECORD = 2, /* at most: rows and their places in the indexes */
+    PAGES_A_BATCH = 16,
 };
 
 enum record_kind { RECORD_REQUEST, RECORD_WORKER };
@@ -48,6 +51,8 @@ enum statement {
     PRUNE_REQUESTS,
     PRUNE_WORKER_STATES,
     PRUNE_WORKERS,
+    GET_SPANS,
+    GET_PAGES,
     STATEMENT_COUNT,
 };
 
@@ -75,6 +80,9 @@ static const char *const statement_text[STATEMENT_COUNT] = {
         "DELETE FROM worker_states WHERE rowid <= (SELECT max(rowid) FROM worker_states) - ?1",
     [PRUNE_WORKERS] = "DELETE FROM workers WHERE state='lost' AND boot_id NOT IN (SELECT boot_id"
                       " FROM worker_states)",
+    [GET_SPANS] = "SELECT (SELECT max(number) - min(number) + 1 FROM requests),"
+                  " (SELECT max(rowid) - min(rowid) + 1 FROM worker_states)",
+    [GET_PAGES] = "PRAGMA page_count",
 };
 
 struct journal {
@@ -160,7 +168,7 @@ static int set_up_file(struct journal *journal)
     snprintf(text, sizeof text,
              "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=%d;"
              "PRAGMA wal_autocheckpoint=1000; PRAGMA max_page_count=%llu;",
-             WAL_BYTES_MAX, (unsigned long long)(journal->options.bytes_max / 4096));
+             WAL_BYTES_MAX, (unsigned long long)(journal->options.bytes_max / PAGE_BYTES));
     if ((code = execute(journal, text)) != SQLITE_OK ||
         (code = journal_tables_make(journal->db, journal->path)) != SQLITE_OK)
         return code;
@@ -320,28 +328,63 @@ static int write_worker(struct journal *journal, const struct record *record)
     return code;
 }
 
-/* The latest requests and changes of workers stay, and the workers in them or not lost. */
-static int prune(struct journal *journal)
+/* So many of the latest requests and changes of workers stay, and the workers in them or not lost.
+ */
+static int prune(struct journal *journal, const sqlite3_int64 keep[2])
 {
     int code = SQLITE_OK;
     for (enum statement which = PRUNE_STATES; which < PRUNE_WORKERS && code == SQLITE_OK; which++) {
-        sqlite3_bind_int64(journal->statements[which], 1,
-                           (sqlite3_int64)journal->options.requests_max);
+        sqlite3_bind_int64(journal->statements[which], 1, keep[which == PRUNE_WORKER_STATES]);
         code = run(journal, which);
     }
     return code == SQLITE_OK ? run(journal, PRUNE_WORKERS) : code;
 }
 
-static int write_batch(struct journal *journal, const struct record *records, size_t count)
+static int prune_over_limit(struct journal *journal)
+{
+    const sqlite3_int64 most = (sqlite3_int64)journal->options.requests_max;
+    return prune(journal, (const sqlite3_int64[]){most, most});
+}
+
+/* Whether so many records may have needed more pages than there are left below bytes_max; the file
+ * is as before them then. On a full disk nothing could be written whatever is deleted. */
+static bool is_near_limit(struct journal *journal, size_t records)
+{
+    sqlite3_stmt *statement = journal->statements[GET_PAGES];
+    const uint64_t most = journal->options.bytes_max / PAGE_BYTES;
+    const uint64_t more = PAGES_A_RECORD * records + PAGES_A_BATCH;
+    const bool near = sqlite3_step(statement) == SQLITE_ROW &&
+                      (uint64_t)sqlite3_column_int64(statement, 0) + more > most;
+    sqlite3_reset(statement);
+    return near;
+}
+
+/* The oldest eighths of what is there go. */
+static int prune_oldest(struct journal *journal, int eighths)
+{
+    sqlite3_stmt *statement = journal->statements[GET_SPANS];
+    sqlite3_int64 keep[2] = {0, 0};
+    int code = sqlite3_step(statement);
+    for (int i = 0; i < 2 && code == SQLITE_ROW; i++)
+        keep[i] = sqlite3_column_int64(statement, i) * (8 - eighths) / 8;
+    sqlite3_reset(statement);
+    return code == SQLITE_ROW ? prune(journal, keep) : code;
+}
+
+/* eighths: of what is there, to be given up for the batch. If that is not enough, all stays. */
+static int write_batch(struct journal *journal, const struct record *records, size_t count,
+                       int eighths)
 {
     int code = execute(journal, "BEGIN IMMEDIATE");
     if (code != SQLITE_OK)
         return code;
+    if (eighths > 0)
+        code = prune_oldest(journal, eighths);
     for (size_t i = 0; i < count && code == SQLITE_OK; i++)
         code = records[i].kind == RECORD_REQUEST ? write_request(journal, records, count, i)
                                                  : write_worker(journal, &records[i]);
     if (code == SQLITE_OK && ++journal->batches % PRUNE_EVERY_BATCHES == 0)
-        code = prune(journal);
+        code = prune_over_limit(journal);
     if (code == SQLITE_OK)
         code = execute(journal, "COMMIT");
     if (code != SQLITE_OK && !sqlite3_get_autocommit(journal->db))
@@ -362,6 +405,17 @@ static void measure(struct journal *journal)
     atomic_store(&journal->bytes, bytes);
 }
 
+/* At its limit of bytes a file goes on with the latest: as few of the oldest as will do give way.
+ */
+static int write_in_room(struct journal *journal, const struct record *records, size_t count)
+{
+    int code = write_batch(journal, records, count, 0);
+    for (int eighths = 1; eighths < 8 && code == SQLITE_FULL && is_near_limit(journal, count);
+         eighths *= 2)
+        code = write_batch(journal, records, count, eighths);
+    return code;
+}
+
 /* Writes or drops the batch. What failed once is not tried again with the same records: a full disk
  * does not empty itself, and a lock was waited for already. */
 static void commit(struct journal *journal, const struct record *records, size_t count)
@@ -370,12 +424,12 @@ static void commit(struct journal *journal, const struct record *records, size_t
         atomic_fetch_add(&journal->dropped, count);
         return;
     }
-    int code = write_batch(journal, records, count);
+    int code = write_in_room(journal, records, count);
     if (is_damage(code)) {
         close_file(journal);
         move_aside(journal);
         if (open_file(journal))
-            code = write_batch(journal, records, count);
+            code = write_in_room(journal, records, count);
     }
     if (code == SQLITE_OK) {
         atomic_fetch_add(&journal->written, count);
@@ -384,7 +438,7 @@ static void commit(struct journal *journal, const struct record *records, size_t
         return;
     }
     atomic_fetch_add(&journal->dropped, count);
-    set_health(journal, false, journal->db ? sqlite3_errmsg(journal->db) : sqlite3_errstr(code));
+    set_health(journal, false, sqlite3_errstr(code)); /* that of the file is of the rollback */
     close_file(journal);
     journal->retry_ns =
         clock_now_ns(clock_monotonic()) + (uint64_t)journal->options.retry_ms * NS_PER_MS;

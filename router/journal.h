@@ -47,7 +47,7 @@ struct journal_options {
     uint32_t records_max;  /* in the queue */
     uint32_t busy_ms;      /* wait for a lock another process holds */
     uint32_t retry_ms;     /* between attempts while the file can not be written */
-    uint64_t bytes_max;    /* of the file; what is older than requests_max gives way before */
+    uint64_t bytes_max;    /* of the file; at it the oldest gives way, as behind requests_max */
     uint64_t requests_max; /* kept; as many changes of workers are */
 };
 
