@@ -4,9 +4,9 @@
  * conversion. */
 #include "base/check.h"
 #include "kernels/backend_cpu_internal.h"
+#include "kernels/piece_cut.h"
 
 enum {
-    PIECES_PER_MEMBER = 32,
     STRIP_PANELS = 2,
     FEW_ROWS_STRIP_PANELS = 4, /* longer reads between what is no read; the buffers hold it for */
     FEW_ROWS = GATED_BLOCK_ROWS / 2,
@@ -21,7 +21,8 @@ struct gated_job {
     uint8_t *out;
     size_t out_row_bytes;
     uint32_t rows, block_rows;
-    uint32_t strip_panels, strips, piece_strips, pieces;
+    uint32_t strip_panels;
+    struct piece_cut cut; /* of strips */
     struct reading after;
 };
 
@@ -77,31 +78,31 @@ static void gated_step(const struct gated_job *job, uint32_t member, const struc
  * comes after all: those that are equally fast take turns. */
 static const uint8_t *piece_after(const struct gated_job *job, uint32_t piece)
 {
-    const uint32_t next = piece + team_count(job->cpu->team);
-    return next < job->pieces
-               ? weight_panel_address(job->gate, next * job->piece_strips * job->strip_panels)
-               : reading_piece(&job->after, next - job->pieces);
+    struct piece_range range;
+    const uint32_t next = piece + job->cut.members;
+    return piece_cut_find(&job->cut, next, &range)
+               ? weight_panel_address(job->gate, range.first * job->strip_panels)
+               : reading_piece(&job->after, next - job->cut.pieces);
 }
 
 static void gated_piece(void *arg, uint32_t member, uint32_t piece)
 {
     const struct gated_job *job = arg;
     const uint32_t panels = panel_count(job->gate->n);
-    const uint32_t first = piece * job->piece_strips;
-    const uint32_t end =
-        job->strips - first < job->piece_strips ? job->strips : first + job->piece_strips;
-    struct gated_step step = {0};
-    for (; step.row < job->rows; step.row += step.rows) {
+    struct piece_range range;
+    CHECK(piece_cut_find(&job->cut, piece, &range));
+    for (uint32_t block = range.block_first; block < range.block_end; block++) {
+        struct gated_step step = {.row = block * job->block_rows};
         const uint32_t rows = job->rows - step.row;
         step.rows = rows < job->block_rows ? rows : job->block_rows;
-        const bool last = step.rows == rows;
-        for (uint32_t strip = first; strip < end; strip++) {
-            const uint32_t next = strip + 1 < end ? strip + 1 : first;
+        const bool last = block + 1 == range.block_end;
+        for (uint32_t strip = range.first; strip < range.end; strip++) {
+            const uint32_t next = strip + 1 < range.end ? strip + 1 : range.first;
             step.panel = strip * job->strip_panels;
             step.panels = panels - step.panel;
             if (step.panels > job->strip_panels)
                 step.panels = job->strip_panels;
-            step.next = last && strip + 1 == end
+            step.next = last && strip + 1 == range.end
                             ? piece_after(job, piece)
                             : weight_panel_address(job->gate, next * job->strip_panels);
             gated_step(job, member, &step);
@@ -113,21 +114,19 @@ static void gated_piece(void *arg, uint32_t member, uint32_t piece)
 static void run_gated(struct gated_job *job)
 {
     struct backend_cpu *cpu = job->cpu;
-    const uint32_t members = team_count(cpu->team);
     job->strip_panels = job->rows <= FEW_ROWS ? FEW_ROWS_STRIP_PANELS : STRIP_PANELS;
-    job->strips = (panel_count(job->gate->n) + job->strip_panels - 1) / job->strip_panels;
-    job->piece_strips = job->strips / (members * PIECES_PER_MEMBER);
-    job->piece_strips += job->piece_strips == 0;
-    job->pieces = (job->strips + job->piece_strips - 1) / job->piece_strips;
-    job->after = reading_begin(cpu, job->gate, job->piece_strips * job->strip_panels);
+    piece_cut_begin(&job->cut,
+                    (panel_count(job->gate->n) + job->strip_panels - 1) / job->strip_panels,
+                    (job->rows + job->block_rows - 1) / job->block_rows, team_count(cpu->team));
+    job->after = reading_begin(cpu, job->gate, piece_cut_first(&job->cut) * job->strip_panels);
     const enum activation_form form = activation_form_for(cpu, job->gate);
     const size_t products = 2 * (size_t)job->rows * job->gate->k * job->gate->n;
     if (!products_worth_team(form, products)) {
-        for (uint32_t piece = 0; piece < job->pieces; piece++)
+        for (uint32_t piece = 0; piece < job->cut.pieces; piece++)
             gated_piece(job, 0, piece);
         return;
     }
-    team_share(cpu->team, gated_piece, job, job->pieces);
+    team_share(cpu->team, gated_piece, job, job->cut.pieces);
 }
 
 void cpu_feed_forward(struct backend *backend, const struct feed_forward_args *args)

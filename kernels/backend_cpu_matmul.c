@@ -224,7 +224,7 @@ struct products_job {
     size_t row_bytes;
     uint32_t rows, block_rows;
     bool accumulate;
-    uint32_t unit_panels, pieces;
+    uint32_t unit_panels;
     struct piece_cut cut;
     struct reading after;
 };
@@ -264,7 +264,7 @@ static const uint8_t *piece_after(const struct products_job *job, uint32_t piece
     struct piece_range range;
     const uint32_t next = piece + job->cut.members;
     if (!piece_cut_find(&job->cut, next, &range))
-        return reading_piece(&job->after, next - job->pieces);
+        return reading_piece(&job->after, next - job->cut.pieces);
     const struct project_output *output = unit_find(job, range.first, &unit);
     return weight_panel_address(output->weight, unit * job->unit_panels);
 }
@@ -312,7 +312,7 @@ static void products_piece(void *arg, uint32_t member, uint32_t piece)
 void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
                   uint32_t output_count, const void *activations, uint32_t rows, bool accumulate)
 {
-    const uint32_t k = outputs[0].weight->k, members = team_count(cpu->team);
+    const uint32_t k = outputs[0].weight->k;
     const enum activation_form form = activation_form_for(cpu, outputs[0].weight);
     const size_t row_bytes = activation_row_bytes(form, k);
     const bool wide = rows <= FEW_ROWS && k <= FEW_ROWS_INPUTS;
@@ -324,20 +324,19 @@ void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
                                .block_rows = product_block_rows(row_bytes, rows, rows),
                                .accumulate = accumulate,
                                .unit_panels = wide ? FEW_ROWS_UNIT_PANELS : UNIT_PANELS};
-    job.cut = (struct piece_cut){.blocks = (rows + job.block_rows - 1) / job.block_rows,
-                                 .members = members};
+    uint32_t units = 0;
     for (uint32_t i = 0; i < output_count; i++)
-        job.cut.units += output_units(&job, &outputs[i]);
-    job.pieces = piece_cut_count(&job.cut);
-    job.after = reading_begin(cpu, outputs[0].weight,
-                              piece_cut_size(&job.cut, job.cut.units) * job.unit_panels);
-    const size_t products = (size_t)rows * k * job.cut.units * job.unit_panels * PANEL_ROWS;
+        units += output_units(&job, &outputs[i]);
+    piece_cut_begin(&job.cut, units, (rows + job.block_rows - 1) / job.block_rows,
+                    team_count(cpu->team));
+    job.after = reading_begin(cpu, outputs[0].weight, piece_cut_first(&job.cut) * job.unit_panels);
+    const size_t products = (size_t)rows * k * units * job.unit_panels * PANEL_ROWS;
     if (!products_worth_team(form, products)) {
-        for (uint32_t piece = 0; piece < job.pieces; piece++)
+        for (uint32_t piece = 0; piece < job.cut.pieces; piece++)
             products_piece(&job, 0, piece);
         return;
     }
-    team_share(cpu->team, products_piece, &job, job.pieces);
+    team_share(cpu->team, products_piece, &job, job.cut.pieces);
 }
 
 void cpu_matmul(struct backend *backend, const struct matmul_args *args)

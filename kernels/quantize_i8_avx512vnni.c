@@ -31,7 +31,7 @@ AVX512_INLINE __m128i largest_magnitudes(const __m512 x[GROUPS][2])
     return _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-/* Two groups: their bytes in order, and the sums of four neighbours in every lane. */
+/* Two groups: four bytes of each and four more of each, by turns, in every quarter. */
 AVX512_INLINE __m512i pack_groups(const __m512 x[GROUPS][2], uint32_t first, __m512 inverse_first,
                                   __m512 inverse_second)
 {
@@ -39,32 +39,28 @@ AVX512_INLINE __m512i pack_groups(const __m512 x[GROUPS][2], uint32_t first, __m
     const __m512i b = _mm512_cvtps_epi32(_mm512_mul_ps(x[first][1], inverse_first));
     const __m512i c = _mm512_cvtps_epi32(_mm512_mul_ps(x[first + 1][0], inverse_second));
     const __m512i d = _mm512_cvtps_epi32(_mm512_mul_ps(x[first + 1][1], inverse_second));
-    /* Packing works in 128-bit quarters; the permutation puts the quads in order again. */
-    const __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    return _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+}
+
+/* Packing works in 128-bit quarters; this puts the quads in order, a group a half. */
+AVX512_INLINE __m512i order_groups(__m512i packed)
+{
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return _mm512_permutexvar_epi32(order, packed);
 }
 
-/* The sums of the quantised values, a group a lane. */
+/* The sums of the quantised values of two packed pairs, a group a lane. */
 AVX512_INLINE __m128i sum_groups(__m512i first, __m512i second)
 {
     const __m512i ones = _mm512_set1_epi8(1);
-    const __m512i a = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, first);
-    const __m512i b = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, second);
-    /* Halves of the registers are groups: 0 and 2, then 1 and 3, side by side. */
-    const __m512i even = _mm512_shuffle_i64x2(a, b, 0x44);
-    const __m512i odd = _mm512_shuffle_i64x2(a, b, 0xee);
-    const __m512i pairs =
-        _mm512_add_epi32(_mm512_unpacklo_epi32(even, odd), _mm512_unpackhi_epi32(even, odd));
-    /* [2 groups of one register][2 quarters][2][group] */
-    const __m512i quarters = _mm512_add_epi32(pairs, _mm512_shuffle_epi32(pairs, _MM_PERM_BADC));
-    const __m256i low = _mm512_castsi512_si256(quarters);
-    const __m256i high = _mm512_extracti64x4_epi64(quarters, 1);
-    const __m128i first_two =
-        _mm_add_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
-    const __m128i last_two =
-        _mm_add_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
-    return _mm_unpacklo_epi64(first_two, last_two);
+    const __m512 a = _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, first));
+    const __m512 b = _mm512_castsi512_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, second));
+    const __m512i quarters =
+        _mm512_add_epi32(_mm512_castps_si512(_mm512_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0))),
+                         _mm512_castps_si512(_mm512_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1))));
+    const __m256i halves =
+        _mm256_add_epi32(_mm512_castsi512_si256(quarters), _mm512_extracti64x4_epi64(quarters, 1));
+    return _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
 }
 
 /* Scale, scaled sum, start and zero of four groups, a group a lane, behind their values. */
@@ -106,9 +102,10 @@ AVX512_INLINE void quantize_groups(const __m512 x[GROUPS][2], __m128i bits,
                                pack_groups(x, 2, inverses[2], inverses[3])};
     UNROLL for (uint32_t i = 0; i < 2; i++)
     {
-        _mm256_storeu_si256((__m256i *)(void *)out[2 * i]->q, _mm512_castsi512_si256(packed[i]));
+        const __m512i ordered = order_groups(packed[i]);
+        _mm256_storeu_si256((__m256i *)(void *)out[2 * i]->q, _mm512_castsi512_si256(ordered));
         _mm256_storeu_si256((__m256i *)(void *)out[2 * i + 1]->q,
-                            _mm512_extracti64x4_epi64(packed[i], 1));
+                            _mm512_extracti64x4_epi64(ordered, 1));
     }
     store_numbers(_mm_div_ps(amax, _mm_set1_ps(QUANTIZE_LEVELS)), sum_groups(packed[0], packed[1]),
                   out);
