@@ -13,7 +13,7 @@ struct cluster {
     bool consonant, linked; /* the same of a consonant; a linker was among the marks */
 };
 
-static bool range_has(const struct point_range *ranges, size_t count, uint32_t point)
+static bool range_has(const struct grapheme_range *ranges, size_t count, uint32_t point)
 {
     size_t low = 0;
     for (size_t high = count; low < high;) {

@@ -49,7 +49,7 @@ static const struct {
                {"emoji", "\xf0\x9f\x98\x80"}};
 
 /* One measured call. */
-struct job {
+struct timed_text {
     const struct text *text;
     const char *bytes;
     size_t count;
@@ -62,7 +62,7 @@ struct job {
 
 static void call_encode(void *arg, uint64_t turn)
 {
-    struct job *job = arg;
+    struct timed_text *job = arg;
     token_list_clear(&job->ids);
     if (job->status == STATUS_OK)
         job->status =
@@ -71,7 +71,7 @@ static void call_encode(void *arg, uint64_t turn)
 
 static void call_decode(void *arg, uint64_t turn)
 {
-    struct job *job = arg;
+    struct timed_text *job = arg;
     struct text_stream stream;
     buffer_clear(&job->out);
     text_stream_init_whole(&stream, job->text, true);
@@ -82,7 +82,7 @@ static void call_decode(void *arg, uint64_t turn)
 
 static void call_check(void *arg, uint64_t turn)
 {
-    struct job *job = arg;
+    struct timed_text *job = arg;
     job->sum += utf8_valid(job->bytes, job->count) ? 1 : 0;
 }
 
@@ -93,7 +93,7 @@ struct figures {
     double repeat_ms[ARRAY_COUNT(repeats)];
 };
 
-static double speed(bench_call call, struct job *job)
+static double speed(bench_call call, struct timed_text *job)
 {
     const struct bench_time time = bench_measure(call, job, BUDGET_MS);
     return (double)job->count / (time.median_ns / NS_A_US);
@@ -121,7 +121,7 @@ static enum status prose_read(const char *path, struct buffer *out, struct error
 static enum status measure(const struct text *text, const struct buffer *prose,
                            struct figures *figures, struct error *error)
 {
-    struct job job = {.text = text, .bytes = prose->data, .count = prose->size};
+    struct timed_text job = {.text = text, .bytes = prose->data, .count = prose->size};
     figures->check_mb_s = speed(call_check, &job);
     figures->encode_mb_s = speed(call_encode, &job);
     figures->decode_mb_s = speed(call_decode, &job);

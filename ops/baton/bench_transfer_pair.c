@@ -31,7 +31,7 @@ struct transfer_pair {
 };
 
 /* What the prefill end says after each order. */
-struct answer {
+struct pair_answer {
     struct error error;
     struct transfer_figures figures;
 };
@@ -63,12 +63,12 @@ static enum status hear(int fd, void *data, size_t bytes, int timeout_ms, struct
 static void serve(const struct transfer_plan *plan, int fd, struct transfer_addresses *addresses)
 {
     struct transfer_end *end = NULL;
-    struct answer answer = {0};
+    struct pair_answer answer = {0};
     struct transfer_order order;
     transfer_end_create(plan, false, addresses, &end, &answer.error);
     bool goes_on = say(fd, &answer, sizeof answer, &answer.error) == STATUS_OK && end;
     while (goes_on) {
-        answer = (struct answer){0};
+        answer = (struct pair_answer){0};
         if (hear(fd, &order, sizeof order, -1, &answer.error) != STATUS_OK ||
             order.part == TRANSFER_END)
             break;
@@ -113,7 +113,7 @@ static enum status start_other(struct transfer_pair *pair, struct error *error)
 /* Raw ends dial while they are made, so the listening one has to take the call meanwhile. */
 static enum status meet(struct transfer_pair *pair, struct error *error)
 {
-    struct answer answer;
+    struct pair_answer answer;
     TRY(transfer_end_meet(pair->end, error));
     TRY(hear(pair->fd, &answer, sizeof answer, TRANSFER_PART_TIMEOUT_MS, error));
     if (answer.error.status != STATUS_OK)
@@ -164,7 +164,7 @@ enum status transfer_pair_run(struct transfer_pair *pair, enum transfer_part par
                               struct error *error)
 {
     struct transfer_order order = {.part = part, .message_bytes = message_bytes};
-    struct answer answer;
+    struct pair_answer answer;
     struct transfer_figures ours;
     TRY(transfer_end_prepare(pair->end, &order, error));
     TRY(say(pair->fd, &order, sizeof order, error));

@@ -9,6 +9,7 @@ TOKENS = re.compile(
       | (?P<char>(?<![0-9A-Fa-f])'(?:\\.|[^'\\\n])*(?:'|(?=\n)|\Z))""",
     re.VERBOSE | re.DOTALL)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]*)"|<([^>\n]*)>)', re.MULTILINE)
+TAG = re.compile(r"\b(?:struct|union|enum)\s+([A-Za-z_]\w*)\s*\{")
 DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(\w+)")
 NAME_BEFORE = re.compile(r"([A-Za-z_]\w*)\s*$")
 
@@ -34,6 +35,12 @@ def includes(text, code):
             continue
         line = text.count("\n", 0, hash_at) + 1
         yield line, match.group(1) or match.group(2) or "", match.group(1) is None
+
+
+def tags(code):
+    """(line, name) of each struct, union and enum that is defined, not only named."""
+    for match in TAG.finditer(code):
+        yield code.count("\n", 0, match.start()) + 1, match.group(1)
 
 
 def without_directives(code):

@@ -25,6 +25,9 @@ COLUMNS_MAX = 100
 README_LINES_MAX = 150
 SKIPPED = 77
 
+# An opaque type of a public header, made by each of several files.
+MADE_SEVERAL_TIMES = {"mover", "mover_peer"}
+
 C_SUFFIXES = {".c", ".h", ".def", ".cu", ".cuh"}
 CODE_SUFFIXES = C_SUFFIXES | {".py", ".sh", ".cmake", ".sql", ".html", ".js", ".css"}
 TEXT_SUFFIXES = CODE_SUFFIXES | {".md", ".txt", ".json", ".ini", ".service", ".target", ".scd"}
@@ -211,10 +214,37 @@ def check_names(tree):
         owners.setdefault(name, path)
 
 
+def may_include(tree, path, target):
+    if target.endswith("_internal.h") and path.split("/")[0] != target.split("/")[0]:
+        return False
+    room = tables.room_of(tree.rooms, path)
+    other = tables.room_of(tree.rooms, target)
+    return room == other or tables.allows(tree.rooms.get(room, []), target)
+
+
+def check_tags(tree):
+    """No file of the product defines a type that a header it may include defines as well; the tests
+    include everything and may call theirs as they like."""
+    owners = {}
+    for path in tree.paths:
+        if suffix_of(path) in C_SUFFIXES and not path.startswith("tests/"):
+            for line, tag in c_text.tags(c_text.strip(tree.text(path))):
+                owners.setdefault(tag, []).append((path, line))
+    for tag in sorted(owners.keys() - MADE_SEVERAL_TIMES):
+        headers = [path for path, _ in owners[tag] if path.endswith(".h")]
+        for path, line in owners[tag]:
+            # Two headers may meet in a third file; the later one is named.
+            others = [header for header in headers
+                      if (header < path if path in headers else may_include(tree, path, header))]
+            if others:
+                tree.fail(path, line, f"the type {tag} is also defined in {others[0]}")
+
+
 def check_tree(root):
     tree = Tree(root)
     check_rooms(tree)
     check_names(tree)
+    check_tags(tree)
     for path in tree.paths:
         if suffix_of(path) in C_SUFFIXES:
             check_c(tree, path)

@@ -17,7 +17,7 @@ struct name {
     bool defined;
 };
 
-struct parser {
+struct ebnf_parser {
     struct grammar_build *build;
     const char *text;
     size_t bytes, at;
@@ -27,7 +27,7 @@ struct parser {
 };
 enum { NAME_SLOTS = 1 << 14, NAME_SHOWN = 60 };
 
-static bool fail(struct parser *parser, enum status status, size_t at, const char *sentence)
+static bool fail(struct ebnf_parser *parser, enum status status, size_t at, const char *sentence)
 {
     size_t line = 1;
     size_t column = 1;
@@ -38,7 +38,7 @@ static bool fail(struct parser *parser, enum status status, size_t at, const cha
     return build_fail(parser->build, status, "line %zu, column %zu: %s", line, column, sentence);
 }
 
-static char peek(const struct parser *parser)
+static char peek(const struct ebnf_parser *parser)
 {
     return parser->at < parser->bytes && parser->build->status == STATUS_OK
                ? parser->text[parser->at]
@@ -52,7 +52,7 @@ static bool word_character(char c)
 }
 
 /* Blanks, comments, and with `lines` line ends. */
-static void space_skip(struct parser *parser, bool lines)
+static void space_skip(struct ebnf_parser *parser, bool lines)
 {
     for (char c = peek(parser);; c = peek(parser)) {
         if (c == '#')
@@ -66,7 +66,7 @@ static void space_skip(struct parser *parser, bool lines)
 }
 
 /* The rule of a name, made when it is new. */
-static struct name *name_find(struct parser *parser, size_t begin, size_t bytes)
+static struct name *name_find(struct ebnf_parser *parser, size_t begin, size_t bytes)
 {
     const char *text = parser->text + begin;
     uint32_t slot = (uint32_t)hash64(text, bytes, hash_process_key()) % NAME_SLOTS;
@@ -86,7 +86,7 @@ static struct name *name_find(struct parser *parser, size_t begin, size_t bytes)
     return &parser->names[parser->name_count++];
 }
 
-static struct name *name_read(struct parser *parser)
+static struct name *name_read(struct ebnf_parser *parser)
 {
     const size_t begin = parser->at;
     while (word_character(peek(parser)))
@@ -98,7 +98,7 @@ static struct name *name_read(struct parser *parser)
     return name_find(parser, begin, parser->at - begin);
 }
 
-static bool hex_read(struct parser *parser, uint32_t digits, uint32_t *out)
+static bool hex_read(struct ebnf_parser *parser, uint32_t digits, uint32_t *out)
 {
     const size_t begin = parser->at;
     *out = 0;
@@ -118,7 +118,7 @@ static bool hex_read(struct parser *parser, uint32_t digits, uint32_t *out)
 }
 
 /* One character of a text or a set. */
-static bool character_read(struct parser *parser, uint32_t *out)
+static bool character_read(struct ebnf_parser *parser, uint32_t *out)
 {
     static const char names[] = "nrt\\\"[]-^";
     static const char values[] = "\n\r\t\\\"[]-^";
@@ -143,7 +143,7 @@ static bool character_read(struct parser *parser, uint32_t *out)
     return fail(parser, STATUS_INVALID, begin, "there is no such escape");
 }
 
-static uint32_t text_read(struct parser *parser, uint32_t from)
+static uint32_t text_read(struct ebnf_parser *parser, uint32_t from)
 {
     const size_t begin = parser->at++;
     while (peek(parser) != '"') {
@@ -162,7 +162,7 @@ static uint32_t text_read(struct parser *parser, uint32_t from)
     return from;
 }
 
-static uint32_t set_read(struct parser *parser, uint32_t from)
+static uint32_t set_read(struct ebnf_parser *parser, uint32_t from)
 {
     struct point_set set = {0};
     const size_t begin = parser->at++;
@@ -196,9 +196,9 @@ static uint32_t set_read(struct parser *parser, uint32_t from)
     return to;
 }
 
-static uint32_t alternatives_read(struct parser *parser, uint32_t from, bool nested);
+static uint32_t alternatives_read(struct ebnf_parser *parser, uint32_t from, bool nested);
 
-static uint32_t group_read(struct parser *parser, uint32_t from)
+static uint32_t group_read(struct ebnf_parser *parser, uint32_t from)
 {
     const size_t begin = parser->at++;
     if (++parser->depth > REGEX_DEPTH_MAX) {
@@ -214,7 +214,7 @@ static uint32_t group_read(struct parser *parser, uint32_t from)
     return to;
 }
 
-static uint32_t atom_read(struct parser *parser, uint32_t from)
+static uint32_t atom_read(struct ebnf_parser *parser, uint32_t from)
 {
     const char c = peek(parser);
     if (c == '"')
@@ -238,7 +238,7 @@ static uint32_t atom_read(struct parser *parser, uint32_t from)
 }
 
 /* {m}, {m,}, {m,n} */
-static bool counts_read(struct parser *parser, uint32_t *least, uint32_t *most)
+static bool counts_read(struct ebnf_parser *parser, uint32_t *least, uint32_t *most)
 {
     const size_t begin = parser->at++;
     uint32_t values[2] = {0, REGEX_NO_END};
@@ -306,7 +306,7 @@ static uint32_t piece_repeat(struct grammar_build *build, uint32_t from, uint32_
     return to;
 }
 
-static uint32_t sequence_read(struct parser *parser, uint32_t from, bool nested)
+static uint32_t sequence_read(struct ebnf_parser *parser, uint32_t from, bool nested)
 {
     struct grammar_build *build = parser->build;
     for (;;) {
@@ -331,7 +331,7 @@ static uint32_t sequence_read(struct parser *parser, uint32_t from, bool nested)
     }
 }
 
-static uint32_t alternatives_read(struct parser *parser, uint32_t from, bool nested)
+static uint32_t alternatives_read(struct ebnf_parser *parser, uint32_t from, bool nested)
 {
     struct grammar_build *build = parser->build;
     const uint32_t to = build_state(build);
@@ -350,7 +350,7 @@ static uint32_t alternatives_read(struct parser *parser, uint32_t from, bool nes
     }
 }
 
-static void rule_read(struct parser *parser)
+static void rule_read(struct ebnf_parser *parser)
 {
     struct grammar_build *build = parser->build;
     const size_t begin = parser->at;
@@ -376,7 +376,7 @@ static void rule_read(struct parser *parser)
 
 uint32_t ebnf_build(struct grammar_build *build, const char *source, size_t bytes)
 {
-    struct parser parser = {.build = build, .text = source, .bytes = bytes};
+    struct ebnf_parser parser = {.build = build, .text = source, .bytes = bytes};
     parser.names = calloc(BUILD_RULES_MAX, sizeof *parser.names);
     parser.slots = calloc(NAME_SLOTS, sizeof *parser.slots);
     CHECK(parser.names != NULL && parser.slots != NULL);

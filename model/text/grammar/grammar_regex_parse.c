@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "model/text/grammar/grammar_regex_internal.h"
 
-struct parser {
+struct regex_parser {
     struct grammar_build *build;
     struct regex *regex;
     const char *text;
@@ -15,14 +15,14 @@ struct parser {
     bool schema;
 };
 
-static bool fail(struct parser *parser, enum status status, size_t at, const char *sentence)
+static bool fail(struct regex_parser *parser, enum status status, size_t at, const char *sentence)
 {
     struct grammar_build *build = parser->build;
     return build_fail(build, status, "%s%scolumn %zu: %s", build->place,
                       build->place[0] != '\0' ? ": " : "", at + 1, sentence);
 }
 
-static uint32_t node_add(struct parser *parser, struct regex_node node)
+static uint32_t node_add(struct regex_parser *parser, struct regex_node node)
 {
     struct regex *regex = parser->regex;
     if (regex->node_count >= REGEX_NODES_MAX) {
@@ -39,7 +39,7 @@ static uint32_t node_add(struct parser *parser, struct regex_node node)
 }
 
 /* A node for the set, whose memory it takes. */
-static uint32_t set_node(struct parser *parser, struct point_set *set)
+static uint32_t set_node(struct regex_parser *parser, struct point_set *set)
 {
     struct regex *regex = parser->regex;
     const uint32_t begin = regex->range_count;
@@ -58,24 +58,24 @@ static uint32_t set_node(struct parser *parser, struct point_set *set)
     return node_add(parser, (struct regex_node){REGEX_SET, begin, count, 0, 0});
 }
 
-static bool more(const struct parser *parser)
+static bool more(const struct regex_parser *parser)
 {
     return parser->at < parser->bytes && parser->build->status == STATUS_OK;
 }
 
-static bool next_is(const struct parser *parser, char c)
+static bool next_is(const struct regex_parser *parser, char c)
 {
     return parser->at < parser->bytes && parser->text[parser->at] == c;
 }
 
-static bool text_is(const struct parser *parser, const char *text)
+static bool text_is(const struct regex_parser *parser, const char *text)
 {
     const size_t count = strlen(text);
     return parser->bytes - parser->at >= count &&
            memcmp(parser->text + parser->at, text, count) == 0;
 }
 
-static bool point_read(struct parser *parser, uint32_t *out)
+static bool point_read(struct regex_parser *parser, uint32_t *out)
 {
     const int count =
         utf8_sequence((const uint8_t *)parser->text + parser->at, parser->bytes - parser->at, out);
@@ -93,7 +93,7 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static bool hex_read(struct parser *parser, uint32_t digits, uint32_t *out)
+static bool hex_read(struct regex_parser *parser, uint32_t digits, uint32_t *out)
 {
     *out = 0;
     for (uint32_t i = 0; i < digits; i++) {
@@ -107,7 +107,7 @@ static bool hex_read(struct parser *parser, uint32_t digits, uint32_t *out)
 }
 
 /* Behind \u: four digits, a pair of surrogates, or in braces as ECMA writes it. */
-static bool unicode_read(struct parser *parser, uint32_t *out)
+static bool unicode_read(struct regex_parser *parser, uint32_t *out)
 {
     const size_t begin = parser->at;
     if (next_is(parser, '{')) {
@@ -139,7 +139,7 @@ static bool unicode_read(struct parser *parser, uint32_t *out)
 }
 
 /* Behind a backslash, what stands for one character. */
-static bool escape_read(struct parser *parser, uint32_t *out)
+static bool escape_read(struct regex_parser *parser, uint32_t *out)
 {
     static const char names[] = "ntrfva";
     static const char values[] = "\n\t\r\f\v\a";
@@ -183,8 +183,8 @@ static bool escape_read(struct parser *parser, uint32_t *out)
 }
 
 /* One member of [...]: a class (then *is_class) or a character. */
-static bool member_read(struct parser *parser, struct point_set *set, bool wide, bool *is_class,
-                        uint32_t *out)
+static bool member_read(struct regex_parser *parser, struct point_set *set, bool wide,
+                        bool *is_class, uint32_t *out)
 {
     *is_class = false;
     if (!next_is(parser, '\\'))
@@ -203,7 +203,7 @@ static bool member_read(struct parser *parser, struct point_set *set, bool wide,
     return escape_read(parser, out);
 }
 
-static uint32_t set_read(struct parser *parser)
+static uint32_t set_read(struct regex_parser *parser)
 {
     struct point_set set = {0};
     const size_t begin = parser->at++;
@@ -245,7 +245,7 @@ static uint32_t set_read(struct parser *parser)
     return set_node(parser, &set);
 }
 
-static uint32_t dot_node(struct parser *parser)
+static uint32_t dot_node(struct regex_parser *parser)
 {
     struct point_set set = {0};
     point_set_add(&set, '\n', '\n');
@@ -258,9 +258,9 @@ static uint32_t dot_node(struct parser *parser)
     return set_node(parser, &set);
 }
 
-static uint32_t alternatives_read(struct parser *parser);
+static uint32_t alternatives_read(struct regex_parser *parser);
 
-static uint32_t group_read(struct parser *parser)
+static uint32_t group_read(struct regex_parser *parser)
 {
     static const char *const refused[] = {"?=", "?!", "?<=", "?<!", "?>", "?(", "?#", "?P=", "?P>"};
     const size_t begin = parser->at++;
@@ -297,7 +297,7 @@ static uint32_t group_read(struct parser *parser)
     return node;
 }
 
-static uint32_t atom_read(struct parser *parser)
+static uint32_t atom_read(struct regex_parser *parser)
 {
     const char c = parser->text[parser->at];
     struct point_set set = {0};
@@ -341,7 +341,7 @@ static uint32_t atom_read(struct parser *parser)
 }
 
 /* {m}, {m,}, {m,n} and {,n}; false, and nothing read, when it is none of them. */
-static bool counts_read(struct parser *parser, uint32_t *least, uint32_t *most)
+static bool counts_read(struct regex_parser *parser, uint32_t *least, uint32_t *most)
 {
     size_t at = parser->at + 1;
     uint64_t values[2] = {0, 0};
@@ -370,7 +370,7 @@ static bool counts_read(struct parser *parser, uint32_t *least, uint32_t *most)
     return true;
 }
 
-static bool repeat_read(struct parser *parser, uint32_t *least, uint32_t *most)
+static bool repeat_read(struct regex_parser *parser, uint32_t *least, uint32_t *most)
 {
     *least = next_is(parser, '+') ? 1 : 0;
     *most = next_is(parser, '?') ? 1 : REGEX_NO_END;
@@ -382,7 +382,7 @@ static bool repeat_read(struct parser *parser, uint32_t *least, uint32_t *most)
     return true;
 }
 
-static uint32_t piece_read(struct parser *parser)
+static uint32_t piece_read(struct regex_parser *parser)
 {
     const size_t begin = parser->at;
     const uint32_t atom = atom_read(parser);
@@ -404,7 +404,7 @@ static uint32_t piece_read(struct parser *parser)
     return node_add(parser, (struct regex_node){REGEX_REPEAT, atom, 0, least, most});
 }
 
-static uint32_t sequence_read(struct parser *parser)
+static uint32_t sequence_read(struct regex_parser *parser)
 {
     uint32_t sequence = BUILD_NONE;
     while (more(parser) && !next_is(parser, '|') && !next_is(parser, ')')) {
@@ -418,7 +418,7 @@ static uint32_t sequence_read(struct parser *parser)
                : node_add(parser, (struct regex_node){REGEX_NOTHING, 0, 0, 0, 0});
 }
 
-static uint32_t alternatives_read(struct parser *parser)
+static uint32_t alternatives_read(struct regex_parser *parser)
 {
     uint32_t left = sequence_read(parser);
     while (more(parser) && next_is(parser, '|')) {
@@ -432,7 +432,7 @@ static uint32_t alternatives_read(struct parser *parser)
 bool regex_parse(struct grammar_build *build, const char *text, size_t bytes, bool schema,
                  struct regex *out)
 {
-    struct parser parser = {
+    struct regex_parser parser = {
         .build = build, .regex = out, .text = text, .bytes = bytes, .schema = schema};
     *out = (struct regex){0};
     out->root = alternatives_read(&parser);

@@ -5,15 +5,15 @@
 #include "model/text/grammar/grammar_internal.h"
 #include "model/text/text.h"
 
-struct token {
+struct token_text {
     const char *bytes;
     uint32_t count, id;
 };
 
 static int order(const void *a, const void *b)
 {
-    const struct token *x = a;
-    const struct token *y = b;
+    const struct token_text *x = a;
+    const struct token_text *y = b;
     const int bytes = memcmp(x->bytes, y->bytes, x->count < y->count ? x->count : y->count);
     if (bytes != 0)
         return bytes;
@@ -29,7 +29,7 @@ static void *array(size_t count, size_t bytes)
     return memory;
 }
 
-static uint32_t tokens_collect(const struct text *text, struct token *list, size_t *bytes_out)
+static uint32_t tokens_collect(const struct text *text, struct token_text *list, size_t *bytes_out)
 {
     const struct text_info *info = text_info(text);
     uint32_t count = 0;
@@ -38,14 +38,14 @@ static uint32_t tokens_collect(const struct text *text, struct token *list, size
         const char *token = text_token_bytes(text, (int32_t)id, &bytes);
         if (text_token_special(text, (int32_t)id) || bytes == 0 || bytes > TOKEN_BYTES_MAX)
             continue;
-        list[count++] = (struct token){token, (uint32_t)bytes, id};
+        list[count++] = (struct token_text){token, (uint32_t)bytes, id};
         *bytes_out += bytes;
     }
     qsort(list, count, sizeof *list, order);
     return count;
 }
 
-static uint32_t shared_bytes(const struct token *a, const struct token *b)
+static uint32_t shared_bytes(const struct token_text *a, const struct token_text *b)
 {
     uint32_t count = 0;
     while (count < a->count && count < b->count && a->bytes[count] == b->bytes[count])
@@ -54,7 +54,7 @@ static uint32_t shared_bytes(const struct token *a, const struct token *b)
 }
 
 /* Tokens come in order, so that each adds its nodes below those of the one before. */
-static void tree_build(struct grammar_tokens *tokens, const struct token *list, uint32_t count)
+static void tree_build(struct grammar_tokens *tokens, const struct token_text *list, uint32_t count)
 {
     uint32_t path[TOKEN_BYTES_MAX + 1] = {0}; // the open node of each depth
     uint32_t depth = 0;
@@ -85,7 +85,7 @@ struct grammar_tokens *grammar_tokens_create(const struct text *text)
 {
     struct grammar_tokens *tokens = array(1, sizeof *tokens);
     const struct text_info *info = text_info(text);
-    struct token *list = array(info->vocab_count, sizeof *list);
+    struct token_text *list = array(info->vocab_count, sizeof *list);
     size_t bytes = 0;
     const uint32_t count = tokens_collect(text, list, &bytes);
     tokens->text = text;
