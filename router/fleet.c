@@ -283,8 +283,11 @@ static void on_heartbeat(struct slot *slot, const struct msg_heartbeat *heartbea
         return;
     }
     const struct msg_heartbeat_ack ack = {.sequence = heartbeat->sequence, .prefix_anew = anew};
-    if (link_send(slot->link, MESSAGE_ID_HEARTBEAT_ACK, &ack) != STATUS_OK) {
-        close_slot(slot, STATUS_LIMIT, "the worker does not take what it is sent");
+    const enum status sent = link_send(slot->link, MESSAGE_ID_HEARTBEAT_ACK, &ack);
+    if (sent != STATUS_OK) {
+        close_slot(slot, sent,
+                   sent == STATUS_LIMIT ? "the worker does not take what it is sent"
+                                        : "the worker has closed its link");
         return;
     }
     slot->fleet->events->on_heartbeat(slot->fleet->arg, worker);
@@ -384,7 +387,8 @@ enum status fleet_create(struct loop *loop, const char *address, const struct fl
     fleet->events = events;
     fleet->arg = arg;
     /* Routers that start together do not all begin with the same worker. */
-    fleet->turn = (uint32_t)random_os_u64();
+    for (uint32_t i = 0; i < rules->model_count; i++)
+        fleet->turns[i] = (uint32_t)random_os_u64();
     fleet->limits = link_default_limits;
     fleet->limits.silent_ms = rules->silent_ms;
     fleet->limits.gate = rules->gate;

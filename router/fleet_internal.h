@@ -22,7 +22,9 @@ struct fleet {
     void *arg;
     struct link_listener *listener;
     struct link_limits limits;
-    uint32_t next_kind, turn;
+    uint32_t next_kind;
+    uint32_t
+        turns[FLEET_MODELS_MAX];   /* each model's own: requests that take turns do not halve it */
     uint64_t unproven;             /* as workers have reported */
     struct prefix_index *prefixes; /* NULL: without */
     struct slot slots[PLACEMENT_WORKERS_MAX];

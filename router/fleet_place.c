@@ -144,7 +144,7 @@ struct placement fleet_place(struct fleet *fleet, const struct fleet_request *re
     for (uint32_t i = 0; i < count; i++)
         views[i] = view_of(slots[i], request, pages_held);
     const struct placement_snapshot shot = {
-        .workers = workers, .count = count, .turn = fleet->turn++};
+        .workers = workers, .count = count, .turn = fleet->turns[request->model]++};
     const struct placement_request wanted = {.prompt_tokens = request->prompt_tokens,
                                              .max_tokens = request->max_tokens,
                                              .local_tokens = request->local_tokens,

@@ -43,6 +43,7 @@ struct router {
     struct loop_timer *retry, *heartbeat;
     bool refused; /* by MISMATCH, at the last attempt */
     bool loss_logged;
+    bool leaving; /* it has said that it stops */
     char address[ADDRESS_BYTES];
     char refusal[513];
 };
@@ -111,7 +112,7 @@ static void router_welcomed(struct router *router, const struct msg_welcome *wel
     router->state = ROUTER_CONNECTED;
     router->retry_ms = router->client->limits.retry_first_ms;
     router->refused = false;
-    router->loss_logged = false;
+    router->loss_logged = router->leaving = false;
     router->heartbeat_sequence = 0;
     char version[33];
     wire_str_copy(welcome->version, version, sizeof version);
@@ -151,6 +152,13 @@ static void on_message(void *arg, enum message_id id, const void *message)
         router_welcomed(router, message);
         return;
     }
+    if (router->state == ROUTER_CONNECTED && id == MESSAGE_ID_GOAWAY) {
+        char reason[129];
+        wire_str_copy(((const struct msg_goaway *)message)->text, reason, sizeof reason);
+        LOG_INFO("router %s says goodbye: %s", router->address, reason);
+        router->leaving = true;
+        return;
+    }
     if (router->state == ROUTER_CONNECTED && id != MESSAGE_ID_WELCOME) {
         router->client->events.on_message(router->client->arg, ref_of(router), id, message);
         return;
@@ -179,8 +187,11 @@ static void on_close(void *arg, enum status status, const char *text)
     router->refused = status == STATUS_MISMATCH;
     if (router->refused)
         snprintf(router->refusal, sizeof router->refusal, "%s", text);
-    /* A router that stays away is told once, not at every attempt. */
-    if (was_connected || router->refused || !router->loss_logged)
+    /* A router that stays away is told once, not at every attempt, and one that said goodbye has
+     * been told already. */
+    if (was_connected && router->leaving)
+        LOG_INFO("router %s is gone, will keep trying", router->address);
+    else if (was_connected || router->refused || !router->loss_logged)
         LOG_WARN("router %s %s: %s", router->address,
                  was_connected     ? "is lost"
                  : router->refused ? "refused this worker"

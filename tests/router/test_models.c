@@ -111,6 +111,29 @@ Test(models, a_request_goes_to_the_workers_of_its_model)
     stop();
 }
 
+/* Where one request of each model comes after the other, every second one is still for each of two
+ * workers that cost the same. */
+Test(models, whose_turn_it_is_is_each_models_own)
+{
+    static const char *const extra[] = {"--slow-start-ms", "0", NULL};
+    struct fake_worker second;
+    start(extra);
+    serving_connect(true);
+    join(&twin);
+    fake_worker_init(&second, &router, WORKER_DECODE, "d3");
+    fake_worker_serve(&second, tiny_twin_path(), 43);
+    second.automatic = true;
+    second.answer = "of twin";
+    join(&second);
+    for (int round = 0; round < 4; round++) {
+        ask("\"tiny\"", 200, "\"model\":\"tiny\"", "\"of tiny\"");
+        ask("\"twin\"", 200, "\"model\":\"twin\"", "\"of twin\"");
+    }
+    cr_expect_eq(twin.job_count, 2);
+    cr_expect_eq(second.job_count, 2);
+    stop();
+}
+
 /* Several prompts are several requests, all of them of the model that the body names. */
 Test(models, each_prompt_of_a_body_goes_there)
 {

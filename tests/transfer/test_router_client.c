@@ -174,6 +174,29 @@ Test(router_client, greets_beats_and_says_goodbye)
     loop_destroy(loop);
 }
 
+/* It is no message for whoever computes, and the worker looks for the router's next life. */
+Test(router_client, a_router_that_says_goodbye_is_looked_for_again)
+{
+    struct loop *loop = loop_create();
+    struct fake_router router = {0};
+    struct worker worker = {0};
+    router_start(&router, loop);
+    worker_start(&worker, loop, &router, 1);
+    TURN_UNTIL(loop, router.heartbeats >= 1);
+    const struct msg_goaway goaway = {.text = wire_str("the router stops")};
+    cr_assert_eq(link_send(router.link, MESSAGE_ID_GOAWAY, &goaway), STATUS_OK);
+    router_stop(&router);
+    TURN_UNTIL(loop, worker.lost == 1);
+    cr_expect_eq(worker.messages, 0u);
+    router_start(&router, loop);
+    TURN_UNTIL(loop, router_client_connected_count(worker.client) == 1);
+    ask(&router);
+    TURN_UNTIL(loop, worker.messages == 1);
+    router_client_destroy(worker.client);
+    router_stop(&router);
+    loop_destroy(loop);
+}
+
 Test(router_client, comes_back_after_a_loss_and_an_old_ref_is_closed)
 {
     struct loop *loop = loop_create();
