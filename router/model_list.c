@@ -39,6 +39,17 @@ static const char *split(const char *operand, size_t *name_bytes_out)
     return equals + 1;
 }
 
+const char *model_list_operand(const char *operand, char **name_out)
+{
+    size_t bytes;
+    const char *path = split(operand, &bytes);
+    *name_out = bytes > 0           ? strndup(operand, bytes)
+                : operand[0] == '=' ? strdup("")
+                                    : name_of_path(path);
+    CHECK(*name_out != NULL);
+    return path;
+}
+
 /* It stands in answers, logs and labels of metrics. */
 static enum status check_name(const struct model_list *list, const char *name, struct error *error)
 {
@@ -69,17 +80,18 @@ static enum status check_name(const struct model_list *list, const char *name, s
 static enum status add(struct model_list *list, const char *operand, const char *name,
                        struct error *error)
 {
-    size_t bytes;
-    const char *path = split(operand, &bytes);
-    if (*path == '\0')
-        return error_set(error, STATUS_INVALID, "--model: \"%.64s\" has no path", operand);
     struct model_entry *entry = &list->items[list->count];
     *entry = (struct model_entry){.tool_style = TOOL_STYLE_COUNT};
-    entry->name = name                ? strdup(name)
-                  : bytes > 0         ? strndup(operand, bytes)
-                  : operand[0] == '=' ? strdup("")
-                                      : name_of_path(path);
-    CHECK(entry->name != NULL);
+    const char *path = model_list_operand(operand, &entry->name);
+    if (name) {
+        free(entry->name);
+        entry->name = strdup(name);
+        CHECK(entry->name != NULL);
+    }
+    if (*path == '\0') {
+        free(entry->name);
+        return error_set(error, STATUS_INVALID, "--model: \"%.64s\" has no path", operand);
+    }
     enum status status = check_name(list, entry->name, error);
     if (status == STATUS_OK)
         status = text_open(path, &entry->text, error);

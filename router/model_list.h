@@ -24,6 +24,9 @@ struct model_list {
     uint32_t count;
 };
 
+/* The path in an operand, within it. *name_out, which the caller frees: the name it says, or that
+ * of its path; it may be one that model_list_open refuses. */
+const char *model_list_operand(const char *operand, char **name_out);
 /* name: of the only model, instead of its own; NULL for none. INVALID with a sentence for a
  * name that two of them have or that is no name, or `name` for several; or why a file
  * can not be used. *out is closed by the caller after success only. */

@@ -19,13 +19,13 @@
 #include "base/secret.h"
 #include "ops/baton/commands.h"
 #include "ops/baton/up_cluster.h"
+#include "router/model_list.h"
 
 enum { ROLE_NODES_MAX = CLUSTER_WORKERS_MAX / 2, AMOUNT_BYTES = 32 };
 
 struct up_options {
-    const char *model, *model_name, *http, *workdir, *ready_file, *secret_file, *mover,
-        *chat_template;
-    struct config_texts faults;
+    const char *model_name, *http, *workdir, *ready_file, *secret_file, *mover;
+    struct config_texts models, chat_templates, faults;
     uint32_t prefill_count, decode_count, threads, kv_dtype;
     uint32_t context_tokens, chunk_tokens, max_batch;
     uint32_t start_timeout_ms, stop_timeout_ms;
@@ -37,16 +37,22 @@ static const char *const kv_dtype_names[] = {"f32", "bf16", "int8"};
 
 #define OPTION(field) offsetof(struct up_options, field)
 static const struct config_row up_rows[] = {
-    {"model", CONFIG_TEXT, OPTION(model), NULL, "FILE",
-     "GGUF file or Hugging Face folder to serve (required)", 0, 0},
+    {"model", CONFIG_TEXTS, OPTION(models), NULL, "[NAME=]FILE",
+     "GGUF file or Hugging Face folder to serve (required), and what clients call it; each has "
+     "nodes of its own",
+     0, 0},
     {"prefill", CONFIG_U32, OPTION(prefill_count), "1", "N",
-     "prefill nodes; 0 lets decode nodes read prompts themselves", 0, ROLE_NODES_MAX},
-    {"decode", CONFIG_U32, OPTION(decode_count), "1", "N", "decode nodes", 1, ROLE_NODES_MAX},
+     "prefill nodes of each model; 0 lets decode nodes read prompts themselves", 0, ROLE_NODES_MAX},
+    {"decode", CONFIG_U32, OPTION(decode_count), "1", "N", "decode nodes of each model", 1,
+     ROLE_NODES_MAX},
     {"http", CONFIG_TEXT, OPTION(http), "127.0.0.1:8000", "ADDR:PORT",
      "where clients connect; port 0 picks a free one", 0, 0},
-    {"model-name", CONFIG_TEXT, OPTION(model_name), NULL, "NAME", "name clients see", 0, 0},
-    {"chat-template", CONFIG_TEXT, OPTION(chat_template), NULL, "FILE",
-     "Jinja template of chats, instead of the model's own", 0, 0},
+    {"model-name", CONFIG_TEXT, OPTION(model_name), NULL, "NAME",
+     "name clients see of the only model", 0, 0},
+    {"chat-template", CONFIG_TEXTS, OPTION(chat_templates), NULL, "[MODEL=]FILE",
+     "Jinja template of chats, instead of the one in the model; without MODEL= it is for all "
+     "models that have none here",
+     0, 0},
     {"workdir", CONFIG_TEXT, OPTION(workdir), NULL, "DIR",
      "logs and journal (default: a new folder in ~/.local/state/baton)", 0, 0},
     {"secret-file", CONFIG_TEXT, OPTION(secret_file), NULL, "FILE",
@@ -86,15 +92,14 @@ static const struct config_command up_command = {
                "running.",
     .examples = "  baton up --model model.gguf\n"
                 "  baton up --model model.gguf --prefill 2 --decode 2 --http 0.0.0.0:8000\n"
-                "  baton up --model model.gguf --prefill 0   (decode nodes read the prompts)\n",
+                "  baton up --model model.gguf --prefill 0   (decode nodes read the prompts)\n"
+                "  baton up --model small=a.gguf --model large=b.gguf\n",
     .rows = up_rows,
     .row_count = ARRAY_COUNT(up_rows),
 };
 
 static enum status model_check(const char *model, struct error *error)
 {
-    if (!model)
-        return error_set(error, STATUS_INVALID, "--model FILE is required");
     struct stat found;
     if (stat(model, &found) != 0)
         return error_set_errno(error, STATUS_NOT_FOUND, "the model %s cannot be opened", model);
@@ -208,12 +213,16 @@ static uint32_t threads_divide(uint32_t worker_count)
 
 /* What each node takes its share of: they start at the same time and cannot see each other's
  * weights and pools, so that it is divided here. 0 when the system does not tell. */
-static uint64_t memory_divide(const char *model, uint32_t worker_count)
+static uint64_t memory_divide(const struct cluster_model *models, uint32_t model_count,
+                              uint32_t worker_count)
 {
-    struct stat found;
-    CHECK(stat(model, &found) == 0 || errno == ENOENT); /* model_check saw it just now */
     const uint64_t available = memory_available();
-    const uint64_t weights = (uint64_t)found.st_size * worker_count;
+    uint64_t weights = 0;
+    for (uint32_t i = 0; i < model_count; i++) {
+        struct stat found = {0};
+        CHECK(stat(models[i].path, &found) == 0 || errno == ENOENT); /* it was seen just now */
+        weights += (uint64_t)found.st_size * (worker_count / model_count);
+    }
     return available > weights ? (available - weights) / worker_count : 0;
 }
 
@@ -229,21 +238,47 @@ static const char *amount_show(const struct config_amount *amount, char out[AMOU
     return out;
 }
 
-static enum status up_run(const struct up_options *options, struct error *error)
+/* models: [CONFIG_TEXTS_MAX], their names to be freed after failure too. */
+static enum status models_find(const struct up_options *options, struct cluster_model *models,
+                               struct error *error)
+{
+    const uint32_t count = options->models.count;
+    if (count * (options->prefill_count + options->decode_count) > CLUSTER_WORKERS_MAX)
+        return error_set(error, STATUS_LIMIT,
+                         "%u models with %u prefill and %u decode nodes each are over the limit of "
+                         "%d nodes",
+                         count, options->prefill_count, options->decode_count, CLUSTER_WORKERS_MAX);
+    if (count > 1 && options->model_name)
+        return error_set(error, STATUS_INVALID,
+                         "--model-name is of one model, and --model names %u: say --model "
+                         "NAME=FILE",
+                         count);
+    for (uint32_t i = 0; i < count; i++) {
+        models[i].operand = options->models.items[i];
+        models[i].path = model_list_operand(models[i].operand, &models[i].name);
+        TRY(model_check(models[i].path, error));
+    }
+    return STATUS_OK;
+}
+
+static enum status up_run(const struct up_options *options, const struct cluster_model *models,
+                          struct error *error)
 {
     char bin_folder[PATH_MAX], folder[PATH_MAX], secret[PATH_MAX], kv_memory[AMOUNT_BYTES];
-    TRY(model_check(options->model, error));
     TRY(bin_folder_find(bin_folder, sizeof bin_folder, error));
     TRY(work_folder_open(options, folder, error));
     if (options->secret_file)
         snprintf(secret, sizeof secret, "%s", options->secret_file);
     else
         TRY(secret_file_make(folder, secret, error));
-    const uint32_t worker_count = options->prefill_count + options->decode_count;
+    const uint32_t model_count = options->models.count;
+    const uint32_t worker_count = model_count * (options->prefill_count + options->decode_count);
     const struct cluster_options cluster = {
-        .model = options->model,
+        .models = models,
+        .model_count = model_count,
         .model_name = options->model_name,
-        .chat_template = options->chat_template,
+        .chat_templates = options->chat_templates.items,
+        .chat_template_count = options->chat_templates.count,
         .http = options->http,
         .folder = folder,
         .bin_folder = bin_folder,
@@ -257,7 +292,7 @@ static enum status up_run(const struct up_options *options, struct error *error)
         .threads = options->threads ? options->threads : threads_divide(worker_count),
         .kv_dtype = kv_dtype_names[options->kv_dtype],
         .kv_memory = amount_show(&options->kv_memory, kv_memory),
-        .kv_memory_of = memory_divide(options->model, worker_count),
+        .kv_memory_of = memory_divide(models, model_count, worker_count),
         .kv_prefault = options->kv_prefault,
         .context_tokens = options->context_tokens,
         .chunk_tokens = options->chunk_tokens,
@@ -277,8 +312,13 @@ int command_up(int argc, char **argv)
     if (code != CONFIG_GO_ON)
         return code;
     struct error error;
-    const enum status status = up_run(&options, &error);
-    if (options.model == NULL)
-        return config_misused(&up_command, "%s", error.text);
+    if (options.models.count == 0)
+        return config_misused(&up_command, "--model FILE is required");
+    struct cluster_model models[CONFIG_TEXTS_MAX] = {{0}};
+    enum status status = models_find(&options, models, &error);
+    if (status == STATUS_OK)
+        status = up_run(&options, models, &error);
+    for (uint32_t i = 0; i < options.models.count; i++)
+        free(models[i].name);
     return config_end(&up_command, status, &error);
 }

@@ -18,7 +18,7 @@ enum {
     CHILD_NAME_BYTES = 24,
     CHILD_ADDRESS_BYTES = 128,
     CHILD_WORDS_BYTES = 320,
-    CHILD_ARGUMENTS_MAX = 48,
+    CHILD_ARGUMENTS_MAX = 96,
     CHILD_VALUE_BYTES = 32, /* a number as an argument */
     CHILD_VALUES_MAX = 8,
 };
@@ -30,6 +30,7 @@ struct child {
     char name[CHILD_NAME_BYTES];
     char log_path[PATH_MAX];
     char program[PATH_MAX];
+    const char *label; /* stands beside it in the table; NULL: nothing */
 
     /* argv; the texts are the caller's and outlive the child, numbers are kept in values. */
     const char *arguments[CHILD_ARGUMENTS_MAX + 1];

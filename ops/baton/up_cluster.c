@@ -406,7 +406,6 @@ static enum status member_add(struct cluster *cluster, const char *name, const c
         return error_set_errno(error, STATUS_NOT_FOUND, "%s cannot be run", program);
     TRY(child_init(&member->child, cluster->loop, name, program, cluster->options->folder, on_news,
                    member, error));
-    child_add_option(&member->child, "--model", cluster->options->model);
     child_add_option(&member->child, "--secret-file", cluster->options->secret_file);
     member->cluster = cluster;
     member->timer = loop_timer_create(cluster->loop, on_member_timer, member);
@@ -419,18 +418,20 @@ static enum status router_add(struct cluster *cluster, struct error *error)
     const struct cluster_options *options = cluster->options;
     TRY(member_add(cluster, "router", "baton-router", error));
     struct child *child = &cluster->members[0].child;
+    for (uint32_t i = 0; i < options->model_count; i++)
+        child_add_option(child, "--model", options->models[i].operand);
     child_add_option(child, "--http", options->http);
     child_add_option(child, "--control", "127.0.0.1:0");
     child_add_option(child, "--state-dir", options->folder);
     if (options->model_name)
         child_add_option(child, "--model-name", options->model_name);
-    if (options->chat_template)
-        child_add_option(child, "--chat-template", options->chat_template);
+    for (uint32_t i = 0; i < options->chat_template_count; i++)
+        child_add_option(child, "--chat-template", options->chat_templates[i]);
     return STATUS_OK;
 }
 
-static enum status worker_add(struct cluster *cluster, const char *role, uint32_t index,
-                              struct error *error)
+static enum status worker_add(struct cluster *cluster, const struct cluster_model *model,
+                              const char *role, uint32_t index, struct error *error)
 {
     const struct cluster_options *options = cluster->options;
     char name[CHILD_NAME_BYTES], binary[32];
@@ -438,7 +439,12 @@ static enum status worker_add(struct cluster *cluster, const char *role, uint32_
     snprintf(binary, sizeof binary, "baton-%s", role);
     TRY(member_add(cluster, name, binary, error));
     struct child *child = &cluster->members[cluster->member_count - 1].child;
+    child_add_option(child, "--model", model->path);
     child_add_option(child, "--name", child->name);
+    if (options->model_count > 1) {
+        child->label = model->name;
+        child_add_option(child, "--model-name", model->name);
+    }
     child_add_number(child, "--threads", options->threads);
     child_add_option(child, "--kv-dtype", options->kv_dtype);
     if (options->mover)
@@ -490,11 +496,12 @@ static enum status faults_check(const struct cluster *cluster, struct error *err
 
 static enum status members_add(struct cluster *cluster, struct error *error)
 {
+    const struct cluster_options *options = cluster->options;
     TRY(router_add(cluster, error));
-    for (uint32_t i = 0; i < cluster->options->prefill_count; i++)
-        TRY(worker_add(cluster, "prefill", i, error));
-    for (uint32_t i = 0; i < cluster->options->decode_count; i++)
-        TRY(worker_add(cluster, "decode", i, error));
+    for (uint32_t i = 0; i < options->model_count * options->prefill_count; i++)
+        TRY(worker_add(cluster, &options->models[i / options->prefill_count], "prefill", i, error));
+    for (uint32_t i = 0; i < options->model_count * options->decode_count; i++)
+        TRY(worker_add(cluster, &options->models[i / options->decode_count], "decode", i, error));
     return faults_check(cluster, error);
 }
 

@@ -15,10 +15,18 @@
 
 enum { CLUSTER_WORKERS_MAX = 32 };
 
+struct cluster_model {
+    const char *operand; /* [NAME=]PATH, as the router takes it */
+    const char *path;    /* in it */
+    char *name;          /* that clients say; of the only model the router's business */
+};
+
 struct cluster_options {
-    const char *model;
-    const char *model_name;    /* NULL: the router's default */
-    const char *chat_template; /* NULL: the model's own */
+    const struct cluster_model *models; /* [model_count], each with nodes of its own */
+    uint32_t model_count;
+    const char *model_name;            /* NULL: the router's default */
+    const char *const *chat_templates; /* [chat_template_count] [NAME=]FILE */
+    uint32_t chat_template_count;
     const char *http;
     const char *folder;     /* existing; logs and the router's journal */
     const char *bin_folder; /* where the daemons are */
@@ -27,9 +35,9 @@ struct cluster_options {
     const char *const *faults; /* [fault_count] "prefill-0=data-send:drop": for its first process */
     uint32_t fault_count;
     const char *ready_file; /* NULL: none */
-    uint32_t prefill_count; /* 0: decode nodes read prompts themselves */
-    uint32_t decode_count;
-    uint32_t threads; /* of each worker */
+    uint32_t prefill_count; /* of each model; 0: decode nodes read prompts themselves */
+    uint32_t decode_count;  /* likewise */
+    uint32_t threads;       /* of each worker */
     const char *kv_dtype;
     const char *kv_memory; /* size or share; NULL, or 0 below: the daemon's default */
     uint64_t kv_memory_of; /* what each node takes its share of */

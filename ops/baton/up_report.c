@@ -92,6 +92,8 @@ static void url_make(const char *http, char *url, size_t bytes)
 static void row_print(const struct child *child)
 {
     printf("  %-12s pid %d", child->name, (int)child->pid);
+    if (child->label)
+        printf(", model %s", child->label);
     if (child->http[0] != '\0')
         printf(", http %s", child->http);
     if (child->control[0] != '\0')
@@ -107,8 +109,16 @@ void report_ready(struct up_report *report, const struct cluster_options *option
     progress_clear(report);
     char url[CHILD_ADDRESS_BYTES + 16];
     url_make(children[0]->http, url, sizeof url);
-    const char *slash = strrchr(options->model, '/');
-    printf("%s is served at %s\n\n", slash ? slash + 1 : options->model, url);
+    for (uint32_t i = 0; i < options->model_count; i++) {
+        const char *slash = strrchr(options->models[i].path, '/');
+        const char *only = slash ? slash + 1 : options->models[i].path;
+        printf("%s%s",
+               i == 0                          ? ""
+               : i + 1 == options->model_count ? " and "
+                                               : ", ",
+               options->model_count > 1 ? options->models[i].name : only);
+    }
+    printf(" %s served at %s\n\n", options->model_count > 1 ? "are" : "is", url);
     for (uint32_t i = 0; i < count; i++)
         row_print(children[i]);
     printf("\n  logs in %s; Ctrl-C stops the cluster\n\n"
@@ -134,7 +144,7 @@ static void ready_json(const struct cluster_options *options, const struct child
     json_key(&writer, "control");
     json_put_text(&writer, children[0]->control);
     json_key(&writer, "model");
-    json_put_text(&writer, options->model);
+    json_put_text(&writer, options->models[0].path);
     json_key(&writer, "workdir");
     json_put_text(&writer, options->folder);
     json_key(&writer, "pids");

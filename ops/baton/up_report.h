@@ -21,9 +21,9 @@ void report_progress(struct up_report *report, const struct child *child);
 /* children[0] is the router. */
 void report_ready(struct up_report *report, const struct cluster_options *options,
                   const struct child *const *children, uint32_t count);
-/* {"http","url","control","model","workdir","pids":{name: pid}} to options->ready_file, put in
- * place by rename; a child without a process has no pid there. Nothing to do without a ready file.
- */
+/* {"http","url","control","model": the first one's path,"workdir","pids":{name: pid}} to
+ * options->ready_file, put in place by rename; a child without a process has no pid there. Nothing
+ * to do without a ready file. */
 enum status report_ready_file(const struct cluster_options *options,
                               const struct child *const *children, uint32_t count,
                               struct error *error);

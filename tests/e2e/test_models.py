@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from cluster import PATIENCE, tiny_model
+from cluster import PATIENCE, Cluster, tiny_model
 from processes import (BATON, BIN, DEADLINE_S, Client, clean_environment, run, stream_text,
                        wait_for)
 
@@ -16,17 +16,23 @@ PROMPTS = ["A relay has four runners. ", "The baton is handed on, from one to th
            "Nobody runs alone. " * 3]
 
 
+def second_model(folder):
+    """Of the tokenizer of tiny_model() and the name in that file, with other weights."""
+    path = pathlib.Path(folder) / "second.gguf"
+    made = run(BATON, "make-model", "--like", "tiny", "--type", "f32", "--seed", "2", path)
+    if made.returncode != 0:
+        raise AssertionError(f"make-model: {made.stderr}")
+    return path
+
+
 class Models:
     """A router for the models a, b and c; a and b have two nodes each, c has a decode node."""
 
     def __init__(self):
         self.scratch = tempfile.TemporaryDirectory(prefix="baton-models-")
         self.folder = pathlib.Path(self.scratch.name)
-        second = self.folder / "second.gguf"
-        made = run(BATON, "make-model", "--like", "tiny", "--type", "f32", "--seed", "2", second)
-        if made.returncode != 0:
-            raise AssertionError(f"make-model: {made.stderr}")
-        self.models = {"a": tiny_model(), "b": second, "c": tiny_model("qwen2")}
+        self.models = {"a": tiny_model(), "b": second_model(self.folder),
+                       "c": tiny_model("qwen2")}
         self.processes = {}
         try:
             served = [f"--model={name}={path}" for name, path in self.models.items()]
@@ -183,6 +189,31 @@ class ModelsTest(unittest.TestCase):
         self.assertIn("random-llama-tiny", refusal)
         self.served.kill("stray")
         self.assert_right("b", PROMPTS[0])
+
+
+
+class UpTest(unittest.TestCase):
+    """Both have the same tokenizer and the same name in their files."""
+
+    def test_two_models_of_one_command(self):
+        scratch = tempfile.TemporaryDirectory(prefix="baton-models-")
+        self.addCleanup(scratch.cleanup)
+        models = {"a": tiny_model(), "b": second_model(scratch.name)}
+        cluster = Cluster(f"a={models['a']}", options=["--model", f"b={models['b']}"])
+        self.addCleanup(cluster.close)
+        answers = set()
+        for name, path in models.items():
+            expected = run(BATON, "run", "--model", path, "--raw", "--temperature", "0",
+                           "--max-tokens", MAX_TOKENS, "-", stdin=PROMPTS[1]).stdout
+            answer = cluster.client.complete(PROMPTS[1], model=name, max_tokens=MAX_TOKENS,
+                                             temperature=0)
+            self.assertEqual(answer.status, 200, f"{answer.body}\n{cluster.words()}")
+            self.assertEqual(answer.json()["choices"][0]["text"], expected)
+            answers.add(expected)
+        self.assertEqual(len(answers), 2, "the models have to say different things")
+        workers = cluster.client.get("/workers").json()["workers"]
+        self.assertEqual(sorted((worker["model"], worker["role"]) for worker in workers),
+                         [(name, role) for name in "ab" for role in ("decode", "prefill")])
 
 
 if __name__ == "__main__":

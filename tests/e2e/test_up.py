@@ -134,6 +134,38 @@ class UpTest(unittest.TestCase):
         self.assertEqual(value(decode, "--data"), "127.0.0.1:0")
         self.assertNotIn("--max-batch", prefill)
 
+    def test_each_model_has_its_nodes(self):
+        other = pathlib.Path(self.scratch.name) / "other=1.gguf"
+        other.write_bytes(b"nor is this")
+        up = self.start("--model", f"b={other}", "--decode", "2", "--chat-template", "b=x.jinja",
+                        "--chat-template", "y.jinja")
+        pids = up.wait_ready(7)
+        output = up.stop()[1]
+        self.assertEqual(set(pids), {"router", "prefill-0", "prefill-1", "decode-0", "decode-1",
+                                     "decode-2", "decode-3"})
+        self.assertIn("model and b are served at http://127.0.0.1:18000", output)
+        self.assertRegex(output, r"decode-1 +pid \d+, model model,")
+        self.assertRegex(output, r"decode-2 +pid \d+, model b,")
+
+        def values(name, option):
+            argv, = up.argv(name)
+            return [argv[i + 1] for i, word in enumerate(argv) if word == option]
+        self.assertEqual(values("router", "--model"), [str(up.model), f"b={other}"])
+        self.assertEqual(values("router", "--chat-template"), ["b=x.jinja", "y.jinja"])
+        for name, model, path in (("prefill-0", "model", up.model), ("decode-1", "model", up.model),
+                                  ("prefill-1", "b", other), ("decode-2", "b", other)):
+            self.assertEqual(values(name, "--model-name"), [model])
+            self.assertEqual(values(name, "--model"), [str(path)])
+
+    def test_models_that_cannot_be(self):
+        for options, wanted in (
+                (["--model", "b=/nowhere/b.gguf"], "the model /nowhere/b.gguf cannot be opened"),
+                (["--model", f"b={BATON}", "--model-name", "x"], "say --model NAME=FILE"),
+                (["--model", f"b={BATON}", "--decode", "16"], "2 models with 1 prefill and 16")):
+            up = self.start(*options)
+            self.assertEqual(up.wait_end()[0], 1)
+            self.assertIn(wanted, up.stderr())
+
     def test_nodes_divide_the_memory(self):
         """Each takes its share of the same part, which together are less than what there is."""
         available = 1024 * int(re.search(r"MemAvailable: +(\d+)",
