@@ -5,6 +5,7 @@ const POLL_MS = 1000;
 const KEEP_S = 120;
 const RECENT_MS = 5000;
 const SHOWN = 25; // of the latest requests
+const PAIRS_SHOWN = 16; // of those that have met
 const TIMEOUT_MS = 5000;
 const STAGES = ["tokenise", "queue", "reserve", "prefill"];
 const SVG = "http://www.w3.org/2000/svg";
@@ -352,14 +353,23 @@ function drawFleet(status) {
   }
   const rows = pairs(status);
   drawArrows(status, rows);
+  drawPairs(rows);
+}
+
+/* A large fleet has a thousand of them: those that are at it come first, then those that failed. */
+function drawPairs(rows) {
+  rows.sort((a, b) => b.peer.open - a.peer.open || b.speed - a.speed ||
+    b.peer.failed - a.peer.failed);
+  const more = rows.length - PAIRS_SHOWN;
   drawTable($("handoffs"),
     [["hand-offs"], ["open", "n"], ["MB/s", "n"], ["landed", "n"], ["failed", "n"],
       ["link", "optional"]],
-    rows.map((row) => cells(make("tr"), "td", [
+    rows.slice(0, PAIRS_SHOWN).map((row) => cells(make("tr"), "td", [
       [`${row.from} → ${row.to}`], [short(row.peer.open), "n"],
       [(row.speed / 1e6).toFixed(1), "n"], [short(row.peer.landed), "n"],
       [short(row.peer.failed), row.peer.failed > 0 ? "n bad" : "n"],
       [row.peer.state, "quiet optional"]])));
+  if (more > 0) $("handoffs").append(make("caption", "quiet", `and ${many(more, "pair")} more`));
 }
 
 /* ---- requests ---- */
@@ -404,7 +414,8 @@ function timeline(request) {
   request.states.forEach((entry, i) => {
     if (entry.state === "ended") return;
     const next = request.states[i + 1];
-    steps.push({ name: entry.state, ms: (next ? next.at_ms : Date.now()) - entry.at_ms });
+    const end = next ? next.at_ms : Date.now(); // by a clock that may be set back
+    steps.push({ name: entry.state, ms: Math.max(0, end - entry.at_ms) });
   });
   return steps;
 }
@@ -462,7 +473,8 @@ function findNamed() {
 
 function draw(status) {
   const last = history[history.length - 1];
-  if (last && last.started_s !== status.started_s) history.length = 0; // another process
+  if (last && (last.started_s !== status.started_s || last.now_ms > status.now_ms))
+    history.length = 0; // another process, or its clock was set back
   sortWorkers(status);
   history.push(status);
   while (status.now_ms - history[0].now_ms > KEEP_S * 1e3) history.shift();

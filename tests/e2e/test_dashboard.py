@@ -69,6 +69,39 @@ class DashboardTest(unittest.TestCase):
                 self.browser.screenshot(PICTURES / f"dashboard-{size}-{scheme}.png")
             self.assertEqual(len(backs), 2, "light and dark differ")
 
+    def test_a_large_fleet_leaves_room_for_the_rest(self):
+        self.open()
+        rows, cards, width = self.browser.value("""(() => {
+            const status = structuredClone(history[history.length - 1]);
+            const of = (role) => status.workers.find((w) => w.role === role);
+            const many = (worker) => Array.from({ length: 32 }, (_, i) =>
+                Object.assign(structuredClone(worker), { name: `${"rack-".repeat(12)}${i}` }));
+            const decode = many(of("decode")), prefill = many(of("prefill"));
+            for (const worker of prefill)
+                worker.handoff.peers = decode.map((w, i) => ({ node: w.name, state: "open",
+                    open: i === 7 ? 1 : 0, bytes: 0, landed: 1, failed: 0 }));
+            status.workers = prefill.concat(decode);
+            draw(status);
+            return [[...document.querySelectorAll("#handoffs tbody tr")].map((row) =>
+                row.textContent), document.querySelectorAll(".card").length,
+                document.documentElement.scrollWidth];
+        })()""")
+        self.assertEqual(cards, 64)
+        self.assertLessEqual(width, SIZES["desk"][0])
+        self.assertLess(len(rows), 40)
+        for row in rows:
+            self.assertIn("rack-7", row, "pairs that are at it come first")
+
+    def test_a_clock_that_is_set_back_begins_anew(self):
+        self.open()
+        self.browser.wait_for("history.length > 1", "two polls")
+        self.assertEqual(self.browser.value("""(() => {
+            const status = structuredClone(history[history.length - 1]);
+            status.now_ms -= 3600e3;
+            draw(status);
+            return history.length;
+        })()"""), 1)
+
     def test_what_is_wrong_comes_first(self):
         apart = Cluster(prefill=0)
         self.addCleanup(apart.close)
