@@ -118,7 +118,8 @@ struct session {
     struct session_choice *choices; /* [choice_count] */
     uint32_t choice_count;          /* 0: the request is not parsed yet */
     bool token_seen;
-    bool measured; /* it is counted and logged */
+    bool prompt_counted, wait_counted; /* once, however often it is placed */
+    bool measured;                     /* it is counted and logged */
     const char *outcome;
 
     struct loop_timer *timer;

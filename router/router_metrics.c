@@ -24,8 +24,10 @@ static const double choice_bounds[] = {1, 2, 4, 8, 16, 0};
 #define FINISH        "baton_request_finish_total"
 #define FINISH_HELP   "Requests accepted that ended, by how."
 #define PLACED        "baton_placements_total"
-#define PLACED_HELP   "Decisions of placement, by their reason."
-#define REFUSED       "baton_admission_refusals_total"
+#define PLACED_HELP                                                                                \
+    "Decisions of placement, by their reason; short: of the pairs, those whose decode node read "  \
+    "the prompt; full: requests that had to wait, once each."
+#define REFUSED "baton_admission_refusals_total"
 #define REFUSED_HELP                                                                               \
     "Requests refused while nothing was wrong with them, by whose limit it was: of the time to "   \
     "the first token, the client's deadline, the time between tokens, the queue, all there may "   \

@@ -260,8 +260,10 @@ static void after_state_change(struct session *session, enum request_state from,
         session_enqueue(session);
         loop_task_schedule(session->router->pump); /* another node may have room */
     }
-    if (to == REQUEST_PREFILLING)
+    if (to == REQUEST_PREFILLING && !session->prompt_counted) {
+        session->prompt_counted = true;
         session_add(session, METRIC_PROMPT_TOKENS, session->request.prompt_tokens);
+    }
     if (to == REQUEST_ENDED) {
         session_dequeue(session);
         if (session->key)

@@ -82,8 +82,12 @@ void session_log_end(const struct session *session)
     const bool failed = session->outcome && strcmp(session->outcome, "failed") == 0;
     const int status = failed ? request->failure.http_status : 0;
     subject_init(&subject, session);
-    /* A 503 has its cause elsewhere, where it is logged once and not once a request. */
-    if (status >= 500 && status != 503)
+    /* A 503 has its cause elsewhere, where it is logged once and not once a request; how much time
+     * there is may be the client's choice. */
+    if (status == 504 && session->deadline_ms > 0)
+        LOG_SUBJECT(LOG_LEVEL_INFO, &subject, "the client's deadline passed: %s",
+                    request->failure.text);
+    else if (status >= 500 && status != 503)
         LOG_SUBJECT(LOG_LEVEL_WARN, &subject, "the request failed: %s", request->failure.text);
     else if (!session->outcome || strcmp(session->outcome, "cancelled") == 0)
         LOG_SUBJECT(LOG_LEVEL_INFO, &subject, "the request is cancelled");

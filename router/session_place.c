@@ -77,7 +77,8 @@ void session_dequeue(struct session *session)
     model->queue_bytes -= session->body_bytes;
 }
 
-static void count_placement(const struct session *session, enum placement_reason reason)
+/* One that waits asks again with every heartbeat: its waiting is counted once. */
+static void count_placement(struct session *session, enum placement_reason reason)
 {
     static const enum router_metric rows[PLACEMENT_REASON_COUNT] = {
         [PLACEMENT_PAIR] = METRIC_PLACED_PAIR,
@@ -89,6 +90,9 @@ static void count_placement(const struct session *session, enum placement_reason
         [PLACEMENT_FULL] = METRIC_PLACED_FULL,
         [PLACEMENT_TOO_LONG] = METRIC_PLACED_TOO_LONG,
     };
+    if (reason == PLACEMENT_FULL && session->wait_counted)
+        return;
+    session->wait_counted = session->wait_counted || reason == PLACEMENT_FULL;
     session_add(session, rows[reason], 1);
 }
 

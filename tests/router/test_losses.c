@@ -223,6 +223,9 @@ Test(losses, a_failed_prefill_node_is_replaced_before_the_first_token)
         cr_expect_eq(second.job_count, 1);
         cr_expect_eq(idle.job_count, 0, "the decode node stays");
         cr_expect_eq(client_metric(&router, "baton_prefill_retries_total"), how + 1);
+        cr_expect_eq(client_metric(&router, "baton_prompt_tokens_total"),
+                     (double)(how + 1) * decode.jobs[number].prompt_count,
+                     "each prompt counts once");
         client_close(&client);
         if (how == 0)
             fake_worker_close(&prefill);

@@ -223,6 +223,7 @@ Test(serving, full_nodes_are_waited_for)
     fake_worker_heartbeat(&prefill, 0, 100);
     WAIT_FOR(&router, client_complete(&client));
     cr_expect_eq(client_status(&client), 200);
+    cr_expect_eq(client_metric(&router, "baton_placements_total{reason=\"full\"}"), 1);
     client_close(&client);
     serving_expect_idle();
     router_process_stop(&router);
