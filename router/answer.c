@@ -36,14 +36,22 @@ static void begin(struct answer *answer)
     answer->produced = answer->out.size;
 }
 
-static struct answer_token *add_token(struct answer *answer)
+/* start: of its text. */
+static void add_token(struct answer *answer, int32_t id, size_t start, float logprob,
+                      uint32_t top_count, const int32_t *top_ids, const float *top_logprobs)
 {
     if (answer->pending_count == answer->capacity) {
         answer->capacity = answer->capacity ? answer->capacity * 2 : 8;
         answer->tokens = realloc(answer->tokens, answer->capacity * sizeof *answer->tokens);
         CHECK(answer->tokens != NULL);
     }
-    return &answer->tokens[answer->pending_count++];
+    struct answer_token *token = &answer->tokens[answer->pending_count++];
+    *token = (struct answer_token){.id = id, .logprob = logprob, .start = start};
+    token->top_count = top_count < OPENAI_TOP_LOGPROBS_MAX ? top_count : OPENAI_TOP_LOGPROBS_MAX;
+    if (token->top_count > 0) {
+        memcpy(token->top_ids, top_ids, token->top_count * sizeof *top_ids);
+        memcpy(token->top_logprobs, top_logprobs, token->top_count * sizeof *top_logprobs);
+    }
 }
 
 /* Tokens whose last byte has become text end at the text produced so far. held_bytes are those of
@@ -105,14 +113,7 @@ bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_
     answer->produced += answer->fresh.size;
     answer->token_count++;
     if (answer->keeps_tokens) {
-        struct answer_token *token = add_token(answer);
-        *token = (struct answer_token){.id = id, .logprob = logprob, .start = start};
-        token->top_count =
-            top_count < OPENAI_TOP_LOGPROBS_MAX ? top_count : OPENAI_TOP_LOGPROBS_MAX;
-        if (token->top_count > 0) {
-            memcpy(token->top_ids, top_ids, token->top_count * sizeof *top_ids);
-            memcpy(token->top_logprobs, top_logprobs, token->top_count * sizeof *top_logprobs);
-        }
+        add_token(answer, id, start, logprob, top_count, top_ids, top_logprobs);
         size_t token_bytes = 0;
         if (!answer->stream.skip_special)
             text_token_bytes(answer->text, id, &token_bytes);
@@ -128,12 +129,27 @@ bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_
     return stopped;
 }
 
+void answer_push_end(struct answer *answer, int32_t id, float logprob, uint32_t top_count,
+                     const int32_t *top_ids, const float *top_logprobs)
+{
+    begin(answer);
+    CHECK(!answer->ended);
+    answer->ended = true;
+    if (answer->keeps_tokens)
+        add_token(answer, id, answer->produced, logprob, top_count, top_ids, top_logprobs);
+}
+
 bool answer_finish(struct answer *answer)
 {
     begin(answer);
     buffer_clear(&answer->fresh);
     text_stream_finish(&answer->stream, &answer->fresh);
     answer->produced += answer->fresh.size;
+    if (answer->ended && answer->keeps_tokens) {
+        struct answer_token *last = &answer->tokens[answer->pending_count - 1];
+        last->start = last->end = answer->produced;
+        last->closed = true;
+    }
     const bool stopped =
         stop_match_feed(&answer->match, answer->fresh.data, answer->fresh.size, true, &answer->out);
     if (!stopped) {

@@ -30,7 +30,7 @@ struct answer {
     struct buffer fresh; /* scratch: characters of the latest token */
     size_t produced;     /* bytes given to the stop match so far */
     uint32_t token_count;
-    bool begun;
+    bool begun, ended; /* ended: by an id, which was pushed */
     bool keeps_tokens; /* the request asked for log-probabilities or ids */
 
     struct buffer out;           /* free to go, not taken yet */
@@ -47,6 +47,10 @@ void answer_free(struct answer *answer);
  * answer is complete then and out holds its end. */
 bool answer_push(struct answer *answer, int32_t id, float logprob, uint32_t top_count,
                  const int32_t *top_ids, const float *top_logprobs);
+/* The id that ends it gives no text, but is told of like a token: at most one, behind the others.
+ */
+void answer_push_end(struct answer *answer, int32_t id, float logprob, uint32_t top_count,
+                     const int32_t *top_ids, const float *top_logprobs);
 /* No more tokens: all that was held back comes out. True when that met a stop string. */
 bool answer_finish(struct answer *answer);
 /* What is in out, and the first ready_count tokens, have been sent; or those tokens are noted. */

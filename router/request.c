@@ -289,7 +289,9 @@ static void accept(struct request *request, const struct msg_step *step, bool fr
                    uint64_t now_ns, struct request_actions *actions)
 {
     struct request_choice *choice = &request->choices[step->choice];
-    if (step->tokens.count > choice->next_position - step->first_position) {
+    /* The id that ends the choice is no token, but may have log-probabilities like one. */
+    if (step->tokens.count > choice->next_position - step->first_position ||
+        step->logprobs.count > step->tokens.count) {
         const struct msg_step fresh = step_from(step, choice->next_position);
         choice->next_position += fresh.tokens.count;
         act(actions, ACTION_DELIVER)->step = fresh;
@@ -319,11 +321,11 @@ static bool step_is_sound(const struct request *request, const struct msg_step *
     const uint64_t end = (uint64_t)step->first_position + step->tokens.count;
     const uint64_t last = (uint64_t)request->prompt_tokens + request->max_tokens;
     const uint32_t count = step->tokens.count;
-    const bool logprobs_fit = step->logprobs.count == 0
-                                  ? step->top_ids.count == 0 && step->top_logprobs.count == 0
-                                  : step->logprobs.count == count &&
-                                        step->top_ids.count == count * step->top_count &&
-                                        step->top_logprobs.count == count * step->top_count;
+    const uint32_t told = step->logprobs.count;
+    const bool with_end = step->finish == FINISH_STOP && told == count + 1;
+    const bool logprobs_fit = (told == 0 || told == count || with_end) &&
+                              step->top_ids.count == told * step->top_count &&
+                              step->top_logprobs.count == told * step->top_count;
     return step->choice < request->choice_count && step->first_position >= request->prompt_tokens &&
            end <= last && step->finish <= FINISH_LENGTH && logprobs_fit;
 }

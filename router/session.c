@@ -37,6 +37,7 @@ static void fill_job(struct session *session, struct msg_job *job)
         .choices = parsed->choices,
         .stop_ids = {parsed->stop_ids.ids, (uint32_t)parsed->stop_ids.count},
         .scores = parsed->scores,
+        .end_logprobs = parsed->logprobs,
         .cache_salt = parsed->cache_salt,
         .traceparent = wire_str(session->traceparent),
         .grammar_kind = parsed->grammar.kind,

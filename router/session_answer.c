@@ -61,12 +61,19 @@ uint32_t session_token_count(const struct session *session)
     return count;
 }
 
-/* An id that ended a choice is no token of its text, but it was computed like the others. */
-static uint32_t end_tokens(const struct request *request)
+/* An id ended the choice. It may have come together with the token that met a stop string. */
+static bool ended_by_id(const struct session *session, uint32_t index)
+{
+    return session->request.choices[index].finish == REQUEST_FINISH_STOP &&
+           session->choices[index].answer.match.matched < 0 && !session->parsed.prompt_only;
+}
+
+/* Such an id is no token of its text, but it was computed like the others. */
+static uint32_t end_tokens(const struct session *session)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < request->choice_count; i++)
-        count += request->choices[i].finish == REQUEST_FINISH_STOP;
+    for (uint32_t i = 0; i < session->choice_count; i++)
+        count += ended_by_id(session, i);
     return count;
 }
 
@@ -81,10 +88,8 @@ static struct openai_usage usage_of(const struct session *session)
     const struct request *request = &session->request;
     struct openai_usage usage = {
         .prompt_tokens = request->prompt_tokens,
-        .completion_tokens = session_token_count(session) + end_tokens(request),
+        .completion_tokens = session_token_count(session) + end_tokens(session),
     };
-    if (session->parsed.prompt_only)
-        usage.completion_tokens = 0;
     usage.cached_tokens = request->cached_tokens;
     if (usage.cached_tokens > usage.prompt_tokens)
         usage.cached_tokens = usage.prompt_tokens;
@@ -271,6 +276,16 @@ static bool send_piece(struct session *session, const struct buffer *piece, bool
     return slow;
 }
 
+/* The id that ended the choice, if the step tells how likely it was. */
+static void push_end(struct session_choice *choice, const struct msg_step *step)
+{
+    const uint32_t at = step->tokens.count;
+    const size_t top = (size_t)at * step->top_count;
+    if (step->logprobs.count > at)
+        answer_push_end(&choice->answer, step->stop_id, step->logprobs.items[at], step->top_count,
+                        step->top_ids.items + top, step->top_logprobs.items + top);
+}
+
 bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out)
 {
     struct session_choice *choice = &session->choices[step->choice];
@@ -288,6 +303,8 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
         if (session->parsed.stream)
             add_text_chunk(session, step->choice, false, out);
     }
+    if (!stopped && !session->parsed.prompt_only)
+        push_end(choice, step);
     if (!session->parsed.stream)
         return stopped;
     begin_stream(session);
@@ -297,10 +314,15 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
 }
 
 /* No more tokens come; a stop string has ended it already. */
-static void finish_answer(const struct session *session, struct session_choice *choice)
+static void finish_answer(const struct session *session, uint32_t index)
 {
-    if (choice->answer.match.matched < 0)
-        answer_finish(&choice->answer);
+    struct session_choice *choice = &session->choices[index];
+    struct answer *answer = &choice->answer;
+    /* Where log-probabilities are wanted the id that ended it has come with its own. */
+    if (ended_by_id(session, index) && !session->parsed.logprobs)
+        answer_push_end(answer, session->request.choices[index].stop_id, 0, 0, NULL, NULL);
+    if (answer->match.matched < 0)
+        answer_finish(answer);
     note_ready(session, choice);
 }
 
@@ -312,7 +334,7 @@ static void close_choice(struct session *session, uint32_t index,
     if (choice->closed)
         return;
     choice->closed = true;
-    finish_answer(session, choice);
+    finish_answer(session, index);
     add_text_chunk(session, index, true, out);
     struct openai_chunk last = chunk_of(session, index);
     /* Log-probabilities of tokens that gave no text of their own. */
@@ -389,7 +411,7 @@ static void finish_stream(struct session *session, bool last, const struct opena
 static struct openai_choice whole_choice(struct session *session, uint32_t index)
 {
     struct answer *answer = &session->choices[index].answer;
-    finish_answer(session, &session->choices[index]);
+    finish_answer(session, index);
     struct tool_calls *calls = calls_of(session, index);
     feed_calls(&session->choices[index], calls, true);
     return (struct openai_choice){.answer = answer,

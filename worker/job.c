@@ -220,6 +220,7 @@ void job_copy(const struct msg_job *message, const struct job_limits *limits, in
     out->cached_tokens = 0;
     out->cache_salt = message->cache_salt;
     out->scores = message->scores;
+    out->end_logprobs = message->end_logprobs != 0;
     out->end = wanted < limits->context_tokens ? (uint32_t)wanted : limits->context_tokens;
     out->min_tokens = message->min_tokens;
     out->ignore_eos = message->ignore_eos != 0;

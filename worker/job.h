@@ -44,6 +44,7 @@ struct job {
     uint32_t choice;
     uint32_t choices;       /* >= 1: from choice on, each with a first token from the same row */
     uint32_t scores;        /* of the prompt's own tokens: 0, or 1 and alternatives of each */
+    bool end_logprobs;      /* those of the id that ends the answer are wanted as well */
     uint64_t cache_salt;    /* of the prefix index; PREFIX_NO_SALT is 0 as well */
     uint32_t cached_tokens; /* of those that came with it, found and not computed; control's */
     char trace[JOB_TRACE_BYTES]; /* of its trace context, for the log; empty: none */

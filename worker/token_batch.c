@@ -41,15 +41,14 @@ void step_fill(const struct request_key *key, const struct job *job, uint32_t po
         .finish = (uint32_t)finish,
         .cached_tokens = position == job->given_count ? job->cached_tokens : 0,
     };
-    if (finish == FINISH_STOP) {
-        out->stop_id = sampled->id;
-        return;
-    }
+    const bool stops = finish == FINISH_STOP;
     storage->token = sampled->id;
-    out->tokens = (struct wire_i32s){.items = &storage->token, .count = 1};
-    if (job->sampling.logprobs == 0)
-        return;
-    fill_logprobs(sampled, storage, out);
+    if (stops)
+        out->stop_id = sampled->id;
+    else
+        out->tokens = (struct wire_i32s){.items = &storage->token, .count = 1};
+    if (job->sampling.logprobs != 0 && (!stops || job->end_logprobs))
+        fill_logprobs(sampled, storage, out);
 }
 
 struct token_batch *token_batch_create(uint32_t capacity)

@@ -17,7 +17,7 @@ struct step_storage {
 };
 
 /* What was picked at `position`, as a message that points into *storage. After FINISH_STOP the id
- * is the stop id and there is no token. */
+ * is the stop id and there is no token, but log-probabilities of it where the job wants them. */
 void step_fill(const struct request_key *key, const struct job *job, uint32_t position,
                const struct sampled *sampled, enum finish_code finish, struct step_storage *storage,
                struct msg_step *out);

@@ -122,6 +122,17 @@ class AnswerForms:
                 return_token_ids=(None, True), return_tokens_as_token_ids=(None, True),
                 stop=(None, ["e", "t"]))])
 
+    def test_ends_by_an_id(self):
+        told = self.compare_all("/v1/completions", [
+            {"prompt": "Hello", "max_tokens": 30, "stop_token_ids": list(range(0, 256, 2)), **wish}
+            for wish in wishes(echo=(None, True), logprobs=(None, 2), n=(None, 3),
+                               return_token_ids=(None, True), stop=(None, ["e", "t"]))])
+        for whole in told:
+            for choice in whole["choices"].values():
+                (_, reason), = choice["ends"]
+                if isinstance(reason, int) and choice["token_ids"]:
+                    self.assertEqual(choice["token_ids"][-1], reason)
+
     def test_text_beyond_characters(self):
         """Bytes that are no text, special tokens, names of tokens: wherever pieces end."""
         self.compare_all("/v1/completions", [

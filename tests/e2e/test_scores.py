@@ -67,6 +67,33 @@ class Scores:
         whole = self.score()["choices"][0]["logprobs"]["token_logprobs"]
         self.assertEqual(choice["logprobs"]["token_logprobs"], whole)
 
+    def test_the_id_that_ends_an_answer_is_told_of(self):
+        """It has no text and counts, so that there is an entry for each token that was computed:
+        who cuts the last one off a prompt with one token behind relies on it."""
+        for count in (0, 3):
+            stop = self.written[count]
+            if stop in self.written[:count]:
+                continue
+            body = self.ask(prompt=self.prompt, echo=True, max_tokens=count + 1, logprobs=3,
+                            stop_token_ids=[stop], return_token_ids=True)
+            choice, = body["choices"]
+            told, end = choice["logprobs"], len(self.prompt) + count + 1
+            self.assertEqual((choice["finish_reason"], choice["stop_reason"]), ("stop", stop))
+            self.assertEqual(choice["token_ids"], self.written[:count + 1])
+            self.assertEqual(body["usage"]["completion_tokens"], count + 1)
+            for name in ("tokens", "token_logprobs", "top_logprobs"):
+                self.assertEqual(told[name][len(self.prompt):], self.told[name][:count + 1], name)
+            self.assertEqual(len(told["text_offset"]), end)
+            self.assertEqual(told["text_offset"][-1], len(choice["text"].encode()))
+        chat = {"messages": [{"role": "user", "content": WORDS}], "max_tokens": 8,
+                "return_token_ids": True}
+        first = self.ask("/v1/chat/completions", **chat)["choices"][0]["token_ids"][0]
+        choice, = self.ask("/v1/chat/completions", stop_token_ids=[first], logprobs=True,
+                           top_logprobs=1, **chat)["choices"]
+        self.assertEqual((choice["message"]["content"], choice["token_ids"]), ("", [first]))
+        entry, = choice["logprobs"]["content"]
+        self.assertEqual(entry["logprob"], entry["top_logprobs"][0]["logprob"])
+
     def test_streamed_scores_are_the_same(self):
         whole = self.score()["choices"][0]
         text, numbers, reasons = "", [], []

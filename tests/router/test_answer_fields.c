@@ -31,7 +31,7 @@ static const struct {
     {"ids",
      TEXT_PATH,
      "{\"prompt\":\"hello\",\"return_token_ids\":true}",
-     {"\"prompt_token_ids\":[259],\"token_ids\":[97,110,115,119,101,114],\"finish_reason\":"}},
+     {"\"prompt_token_ids\":[259],\"token_ids\":[97,110,115,119,101,114,262],\"finish_reason\":"}},
     {"ids, streamed",
      TEXT_PATH,
      "{\"prompt\":\"hello\",\"return_token_ids\":true,\"stream\":true}",
@@ -40,7 +40,7 @@ static const struct {
     {"ids of a chat",
      CHAT_PATH,
      "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"return_token_ids\":true}",
-     {"\"token_ids\":[97,110,115,119,101,114],", "],\"prompt_token_ids\":[261,117,"}},
+     {"\"token_ids\":[97,110,115,119,101,114,262],", "],\"prompt_token_ids\":[261,117,"}},
     {"ids of a chat, streamed",
      CHAT_PATH,
      "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"return_token_ids\":true,"

@@ -175,6 +175,32 @@ Test(serving, tokens_that_overtake_wait_for_the_first)
     router_process_stop(&router);
 }
 
+/* The id that ends the answer is behind what met the stop string, and counts no more than text. */
+Test(serving, an_end_behind_a_stop_string_does_not_count)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    client_open(&client, &router);
+    client_post(&client, TEXT_PATH, "{\"prompt\":\"x\",\"stop\":\"a\",\"return_token_ids\":true}");
+    WAIT_FOR(&router, decode.job_count == 1);
+    fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
+    WAIT_FOR(&router, prefill.job_count == 1);
+    fake_tokens(&decode, &decode.jobs[0], 1, "", FINISH_STOP);
+    fake_worker_heartbeat(&decode, 0, 100); /* answered: the router has read the end */
+    fake_tokens(&prefill, &prefill.jobs[0], 0, "a", FINISH_NONE);
+    WAIT_FOR(&router, client_complete(&client));
+    struct buffer body = {0};
+    client_body(&client, &body);
+    cr_expect(strstr(body.data, "\"text\":\"\""), "%s", body.data);
+    cr_expect(strstr(body.data, "\"stop_reason\":\"a\""), "%s", body.data);
+    cr_expect(strstr(body.data, "\"token_ids\":[]"), "%s", body.data);
+    cr_expect(strstr(body.data, "\"completion_tokens\":1,"), "%s", body.data);
+    buffer_free(&body);
+    client_close(&client);
+    router_process_stop(&router);
+}
+
 Test(serving, nobody_there)
 {
     serving_start(NULL);

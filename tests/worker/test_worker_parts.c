@@ -122,6 +122,14 @@ Test(step, carries_the_token_or_the_stop_id)
     cr_assert_eq(step.top_count, 0);
     cr_assert_eq(step.stop_id, 44);
 
+    job.end_logprobs = true;
+    step_fill(&key, &job, 12, &sampled, FINISH_STOP, &storage, &step);
+    cr_assert_eq(step.tokens.count, 0);
+    cr_assert_eq(step.logprobs.count, 1);
+    cr_assert_eq(step.logprobs.items[0], -0.5f);
+    cr_assert_eq(step.top_ids.count, 2);
+    cr_assert_eq(step.stop_id, 44);
+
     job.sampling.logprobs = 0;
     step_fill(&key, &job, 13, &sampled, FINISH_NONE, &storage, &step);
     cr_assert_eq(step.cached_tokens, 0, "it was told with the first token");
