@@ -416,3 +416,17 @@ bool http_guard_in_request(const struct http_guard *guard)
 {
     return guard->state != GUARD_IDLE && guard->state != GUARD_BAD;
 }
+
+uint64_t http_guard_body_come(const struct http_guard *guard)
+{
+    if (!http_guard_in_request(guard))
+        return 0;
+    const bool counts = guard->state == GUARD_BODY || guard->state == GUARD_CHUNK_DATA;
+    return guard->body_bytes - (counts ? guard->left : 0);
+}
+
+void http_guard_overload(struct http_guard *guard, uint64_t limit)
+{
+    refuse(guard, 503, "overloaded", "The request bodies that are being read exceed the limit of");
+    guard->limit = limit;
+}

@@ -69,5 +69,9 @@ struct http_guard {
 bool http_guard_feed(struct http_guard *guard, const void *data, size_t bytes);
 /* A request has begun and not ended. */
 bool http_guard_in_request(const struct http_guard *guard);
+/* Bytes of the body of the request under way that have come; 0 between requests. */
+uint64_t http_guard_body_come(const struct http_guard *guard);
+/* From outside: there is no room for the rest of the request. */
+void http_guard_overload(struct http_guard *guard, uint64_t limit);
 
 #endif

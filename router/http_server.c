@@ -292,7 +292,9 @@ static void on_http_request(struct evhttp_request *evrequest, void *arg)
     CHECK(path != NULL);
     if (strlen(path) != path_bytes)
         path[0] = '\0'; /* there is nothing at a path with a NUL, whatever is before it */
+    struct evbuffer *body = evbuffer_new(); /* evhttp would keep it until the answer's end */
     struct evbuffer *input = evhttp_request_get_input_buffer(evrequest);
+    CHECK(body != NULL && evbuffer_add_buffer(body, input) == 0);
     const enum evhttp_cmd_type command = evhttp_request_get_command(evrequest);
     const struct http_request request = {
         .method = command == EVHTTP_REQ_GET || command == EVHTTP_REQ_HEAD ? HTTP_GET
@@ -300,12 +302,13 @@ static void on_http_request(struct evhttp_request *evrequest, void *arg)
                   : command == EVHTTP_REQ_OPTIONS                         ? HTTP_OPTIONS
                                                                           : HTTP_OTHER,
         .path = path,
-        .body = (const char *)evbuffer_pullup(input, -1),
-        .body_bytes = evbuffer_get_length(input),
+        .body = (const char *)evbuffer_pullup(body, -1),
+        .body_bytes = evbuffer_get_length(body),
         .content_type = header(evrequest, "Content-Type"),
         .request_id = exchange->request_id,
     };
     server->events->on_request(server->arg, exchange, &request);
+    evbuffer_free(body);
     free(path);
 }
 
@@ -383,9 +386,8 @@ void http_reply(struct http_exchange *exchange, const struct http_reply *reply)
     struct evbuffer *body = evbuffer_new();
     CHECK(body != NULL && evbuffer_add(body, reply->body, head ? 0 : reply->body_bytes) == 0);
     struct evhttp_request *request = exchange_detach(exchange);
-    /* evhttp knows the words of all our statuses but this one. */
-    evhttp_send_reply(request, reply->status, reply->status == 429 ? "Too Many Requests" : NULL,
-                      body);
+    const char *words = reply->status == 429 ? "Too Many Requests" : NULL; /* evhttp has others */
+    evhttp_send_reply(request, reply->status, words, body);
     evbuffer_free(body);
 }
 
@@ -522,6 +524,7 @@ enum status http_server_create(struct loop *loop, const char *address,
     server->watches = (struct http_watches){
         .limits = {.head_bytes = options->header_bytes, .body_bytes = options->body_bytes},
         .read_ns = (uint64_t)options->read_ms * NS_PER_MS,
+        .body_bytes_max = options->read_bytes,
         .tls = tls,
         .is_answering = is_answering,
         .arg = server,
@@ -585,6 +588,11 @@ void http_server_drain(struct http_server *server)
 uint16_t http_server_port(const struct http_server *server)
 {
     return server->port;
+}
+
+uint64_t http_server_read_bytes(const struct http_server *server)
+{
+    return server->watches.body_bytes;
 }
 
 uint32_t http_server_open_count(const struct http_server *server)

@@ -44,8 +44,9 @@ struct http_events {
 
 struct http_options {
     size_t body_bytes, header_bytes;
-    uint32_t read_ms; /* from a request's first byte to its last */
-    uint32_t idle_ms; /* without a byte, reading or writing, until the connection is closed */
+    uint64_t read_bytes; /* of bodies that are not whole yet, all together */
+    uint32_t read_ms;    /* from a request's first byte to its last */
+    uint32_t idle_ms;    /* without a byte, reading or writing, until the connection is closed */
     const char *cert_file, *key_file; /* PEM, both or neither: TLS or not */
     struct config_texts
         cors_origins; /* whose pages may read answers; the texts outlive the server */
@@ -59,6 +60,7 @@ void http_server_destroy(struct http_server *server);
 /* Goes on answering (readiness is to be seen as lost), but each connection closes after it. */
 void http_server_drain(struct http_server *server);
 uint16_t http_server_port(const struct http_server *server);
+uint64_t http_server_read_bytes(const struct http_server *server); /* of bodies not yet whole */
 uint32_t http_server_open_count(const struct http_server *server); /* exchanges not yet answered */
 
 /* The value of a request header, valid as long as on_request runs; NULL when absent. */

@@ -25,7 +25,8 @@ struct http_watch {
     uint64_t begun_ns; /* when the request being read began, before the first one: the connection */
     uint64_t linger_ns; /* until when its bytes are read and thrown away; 0: it is not refused */
     uint64_t linger_bytes;
-    bool rewriting; /* the input changes by our own hand */
+    uint64_t body_bytes; /* what it adds to those of all */
+    bool rewriting;      /* the input changes by our own hand */
     LIST_ENTRY(http_watch) link;
 };
 
@@ -66,6 +67,8 @@ static const char *status_words(int status)
         return "Expectation Failed";
     case 431:
         return "Request Header Fields Too Large";
+    case 503:
+        return "Service Unavailable";
     case 501:
         return "Not Implemented";
     case 505:
@@ -103,8 +106,9 @@ static void answer(const struct http_watch *watch)
     openai_error_write(&error, &body);
     buffer_printf(&text,
                   "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n"
-                  "Content-Length: %zu\r\nConnection: close\r\n\r\n",
-                  guard->status, status_words(guard->status), body.size);
+                  "Content-Length: %zu\r\nConnection: close\r\n%s\r\n",
+                  guard->status, status_words(guard->status), body.size,
+                  guard->status == 503 ? "Retry-After: 1\r\n" : "");
     buffer_add(&text, body.data, body.size);
     say_last(watch, &text);
     buffer_free(&body);
@@ -151,6 +155,17 @@ static void remove_blanks(struct http_watch *watch, struct evbuffer *input, size
     free(bytes);
 }
 
+/* A refused request keeps what has come of it until its connection ends. False when there is too
+ * much of all together. */
+static bool count_body(struct http_watch *watch, uint64_t bytes)
+{
+    struct http_watches *watches = watch->watches;
+    watches->body_bytes += bytes - watch->body_bytes;
+    watch->body_bytes = bytes;
+    return bytes == 0 || watches->body_bytes <= watches->body_bytes_max ||
+           watches->body_bytes == bytes;
+}
+
 static bool guard_input(struct http_watch *watch, struct evbuffer *input, size_t added)
 {
     const struct http_guard before = watch->guard;
@@ -158,7 +173,10 @@ static bool guard_input(struct http_watch *watch, struct evbuffer *input, size_t
         return false;
     if (watch->guard.blank_bytes != before.blank_bytes)
         remove_blanks(watch, input, added, before);
-    return true;
+    if (count_body(watch, http_guard_body_come(&watch->guard)))
+        return true;
+    http_guard_overload(&watch->guard, watch->watches->body_bytes_max);
+    return false;
 }
 
 /* The request that was being read is answered and nothing more is taken. */
@@ -223,6 +241,7 @@ struct bufferevent *http_watch_create(struct event_base *base, void *arg)
 static void watch_free(struct http_watch *watch)
 {
     LIST_REMOVE(watch, link);
+    count_body(watch, 0);
     evbuffer_remove_cb(bufferevent_get_input(watch->stream), on_input, watch);
     bufferevent_decref(watch->stream);
     free(watch);

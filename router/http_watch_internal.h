@@ -21,6 +21,8 @@ struct http_watches {
     struct http_guard_limits limits;
     struct http_tls *tls; /* NULL: connections are plain */
     uint64_t read_ns;     /* from a request's first byte to its last */
+    /* Of bodies that are not whole yet, all together; a request that is alone has more. */
+    uint64_t body_bytes, body_bytes_max;
     /* Whether an answer is due on this stream. */
     bool (*is_answering)(void *arg, const struct bufferevent *stream);
     void *arg;

@@ -72,6 +72,7 @@ static void refresh_requests(struct router *router)
             set_states(router->models[i].metrics, of_model[i]);
     }
     metrics_set(router->metrics, METRIC_INFLIGHT, router->session_count);
+    metrics_set(router->metrics, METRIC_READ_BYTES, (double)http_server_read_bytes(router->http));
     metrics_set(router->metrics, METRIC_QUEUED, served_models_queued(router));
 }
 

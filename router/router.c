@@ -404,6 +404,7 @@ static enum status open_doors(struct router *router, struct error *error)
     for (uint32_t i = 0; i < router->model_count; i++)
         served_model_look(router, i);
     const struct http_options http = {.body_bytes = options->body_bytes,
+                                      .read_bytes = options->read_bytes,
                                       .header_bytes = HEADER_BYTES_MAX,
                                       .read_ms = options->read_timeout_ms,
                                       .idle_ms = options->idle_timeout_ms,

@@ -20,7 +20,8 @@ enum router_log_text { ROUTER_LOG_TEXT_NONE, ROUTER_LOG_TEXT_ERRORS, ROUTER_LOG_
 struct router_options {
     const char *http, *control, *state_directory;
     uint32_t requests_max, text_threads, default_max_tokens;
-    uint64_t body_bytes, stream_bytes, text_bytes; /* text_bytes: bodies waiting for tokenising */
+    uint64_t body_bytes, stream_bytes;
+    uint64_t read_bytes, text_bytes; /* bodies being read; bodies waiting for tokenising */
     uint32_t request_timeout_ms, reserve_timeout_ms, idle_timeout_ms, read_timeout_ms;
     uint32_t report_wait_ms;
     uint32_t sse_keep_alive_ms; /* 0: streams may be silent */

@@ -72,6 +72,8 @@ static const struct config_row rows[] = {
      "a stream that has had nothing to say for so long, since its prompt is being read, says a "
      "comment, which proxies want and a few clients do not bear; 0: never",
      0, 3600000},
+    {"read-buffer", CONFIG_BYTES, ROUTER_AT(read_bytes), "256M", "BYTES",
+     "request bodies that may be on their way in, together; one alone may be larger", 1024, 1e11},
     {"text-buffer", CONFIG_BYTES, ROUTER_AT(text_bytes), "64M", "BYTES",
      "request bodies that may wait to be tokenised, together", 1 << 20, 1e11},
     {"request-timeout-ms", CONFIG_MS, ROUTER_AT(request_timeout_ms), "600s", "TIME",

@@ -187,6 +187,8 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         {"baton_prefill_retries_total", NULL, METRIC_COUNTER,
          "Prefill nodes that failed a request before its first token, so that it went to another.",
          NULL},
+    [METRIC_READ_BYTES] = {"baton_http_read_bytes", NULL, METRIC_GAUGE,
+                           "Bytes that have come of request bodies that are not whole yet.", NULL},
     [METRIC_INFLIGHT] = {"baton_requests_inflight", NULL, METRIC_GAUGE,
         "Requests accepted and not yet ended.", NULL},
     [METRIC_QUEUED] = {"baton_requests_queued", NULL, METRIC_GAUGE,

@@ -294,6 +294,51 @@ Test(http, bodies_and_heads_have_limits)
     stop();
 }
 
+static void wait_for_read_bytes(double bytes)
+{
+    WAIT_FOR(&router, client_metric(&router, "baton_http_read_bytes") == bytes);
+}
+
+/* Unfinished bodies are bounded together; who is alone may have all of --max-body. */
+Test(http, bodies_on_their_way_have_a_limit_together)
+{
+    static const char *const extra[] = {"--read-buffer", "1K", NULL};
+    struct buffer part = {0}, body = {0};
+    for (int i = 0; i < 700; i++)
+        buffer_add_char(&part, ' ');
+    start(extra);
+    struct client first, second;
+    client_open(&first, &router);
+    client_send(&first, POST "Content-Length: 2114\r\n\r\n");
+    client_send(&first, part.data);
+    wait_for_read_bytes(700);
+    client_open(&second, &router);
+    client_send(&second, POST CHUNKS "500\r\n");
+    client_send(&second, part.data);
+    WAIT_FOR(&router, second.closed);
+    char value[64];
+    client_header(&second, "Retry-After", value, sizeof value);
+    client_body(&second, &body);
+    cr_expect_eq(client_status(&second), 503);
+    cr_expect_str_eq(value, "1");
+    cr_expect(strstr(body.data, "exceed the limit of 1024 bytes.") &&
+                  strstr(body.data, "\"code\":\"overloaded\""),
+              "%s", body.data);
+    client_close(&second);
+    wait_for_read_bytes(700);
+    client_send(&first, part.data);
+    wait_for_read_bytes(1400);
+    client_send(&first, part.data);
+    client_send(&first, BODY);
+    WAIT_FOR(&router, client_complete(&first));
+    cr_expect_eq(client_status(&first), 200, "%s", first.in.data);
+    wait_for_read_bytes(0);
+    client_close(&first);
+    buffer_free(&part);
+    buffer_free(&body);
+    stop();
+}
+
 /* One that sends all of its body before it looks for an answer gets the answer, not a reset. */
 Test(http, a_body_that_is_too_large_is_read_for_a_while)
 {

@@ -145,6 +145,26 @@ Test(http_guard, knows_when_a_request_is_under_way)
     cr_expect_eq(guard.blank_bytes, 2);
 }
 
+Test(http_guard, knows_what_has_come_of_a_body)
+{
+    static const char *const pieces[] = {POST,       "Content-Length: 10\r\n\r\n",
+                                         "01234",    "5678",
+                                         "9",        CHUNKED,
+                                         "5\r\nhel", "lo\r\nA",
+                                         "\r\n012",  "3456789\r\n0\r\n",
+                                         "\r\n"};
+    static const uint64_t come[] = {0, 0, 5, 9, 0, 0, 3, 5, 8, 15, 0};
+    struct http_guard guard = {0};
+    for (size_t i = 0; i < ARRAY_COUNT(pieces); i++) {
+        cr_assert(http_guard_feed(&guard, pieces[i], strlen(pieces[i])));
+        cr_expect_eq(http_guard_body_come(&guard), come[i], "piece %zu", i);
+    }
+    http_guard_overload(&guard, 7);
+    cr_expect(!http_guard_feed(&guard, "G", 1));
+    cr_expect_eq(guard.status, 503);
+    cr_expect_eq(guard.limit, 7);
+}
+
 /* The limits count what is announced, before it comes, and chunks together. */
 Test(http_guard, limits)
 {
