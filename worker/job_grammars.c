@@ -175,12 +175,17 @@ static struct entry *entry_take(struct job_grammars *grammars)
     return oldest;
 }
 
-static void start_thread(struct job_grammars *grammars)
+/* A host that has no thread left now may have one later. */
+static enum status start_thread(struct job_grammars *grammars, struct error *error)
 {
     if (grammars->started)
-        return;
-    CHECK(pthread_create(&grammars->thread, NULL, thread_main, grammars) == 0);
-    grammars->started = true;
+        return STATUS_OK;
+    const int code = pthread_create(&grammars->thread, NULL, thread_main, grammars);
+    grammars->started = code == 0;
+    return code == 0
+               ? STATUS_OK
+               : error_set(error, STATUS_BUSY,
+                           "no thread can be started that compiles grammars: %s", strerror(code));
 }
 
 static struct entry *entry_begin(struct job_grammars *grammars, const struct msg_job *job,
@@ -191,7 +196,6 @@ static struct entry *entry_begin(struct job_grammars *grammars, const struct msg
         return NULL;
     *entry = (struct entry){.state = ENTRY_COMPILING, .digest = digest, .kind = job->grammar_kind};
     buffer_add(&entry->source, job->grammar.data, job->grammar.bytes);
-    start_thread(grammars);
     CHECK(pthread_mutex_lock(&grammars->lock) == 0);
     grammars->todo[grammars->todo_count++] = (uint32_t)(entry - grammars->entries);
     pthread_cond_signal(&grammars->work);
@@ -367,6 +371,7 @@ enum status job_grammars_hold(struct job_grammars *grammars, struct router_ref r
                              "most are %" PRIu32 " and %d bytes",
                              grammars->waiting_count, grammars->waiting_bytes,
                              grammars->waiting_max, JOB_GRAMMARS_WAITING_BYTES_MAX);
+        TRY(start_thread(grammars, error));
         if (entry == NULL)
             entry = entry_begin(grammars, job, digest);
         if (entry == NULL)

@@ -313,9 +313,10 @@ class RealModelTest(unittest.TestCase):
         wide = " | ".join(f"r{i}" for i in many)
         ends = "\n".join(f'r{i} ::= [^\\x01]* "\\x01{i}"' for i in many)
         for rules, limit in (
-                ("root ::= x x x x x x x\nx ::= [a-z ]* [a-z ]* [a-z ]*", "no answer can begin: "),
-                (f"root ::= {wide}\n{ends}", "no answer can begin: the grammar has more than "),
-                (f'root ::= "a" ({wide})\n{ends}', "more than 4194304 readings")):
+                ("root ::= x x x x x x x x x x x x\nx ::= [a-z ]* [a-z ]* [a-z ]*",
+                 "the grammar takes more than 33554432 steps of work"),
+                (f"root ::= {wide}\n{ends}", "no answer can begin: the grammar takes more than "),
+                (f'root ::= "a" ({wide})\n{ends}', "more than 33554432 steps")):
             answer = self.client.chat("Say when.", structured_outputs={"grammar": rules},
                                       max_tokens=9)
             self.assertEqual(answer.status, 400, answer.body)

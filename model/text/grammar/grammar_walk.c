@@ -2,7 +2,7 @@
 #include "base/check.h"
 #include "model/text/grammar/grammar_walk_internal.h"
 
-_Static_assert(NODES_MAX == 2048 && ITEMS_MAX == 192 && VISITS_MAX == 256 && WORK_MAX == 4194304,
+_Static_assert(NODES_MAX == 2048 && ITEMS_MAX == 192 && VISITS_MAX == 256 && WORK_MAX == 33554432,
                "the sentences below say these limits");
 
 static void walk_fail(struct walk *walk, const char *limit)
@@ -11,11 +11,11 @@ static void walk_fail(struct walk *walk, const char *limit)
     walk->work->limit = limit;
 }
 
-static void work_do(struct walk *walk, uint32_t stacks)
+static void work_do(struct walk *walk, uint32_t steps)
 {
-    walk->work->done += stacks;
+    walk->work->done += steps;
     if (walk->work->done > WORK_MAX)
-        walk_fail(walk, "the grammar has more than 4194304 readings to look at for one token");
+        walk_fail(walk, "the grammar takes more than 33554432 steps of work for one token");
 }
 
 void stack_nodes_clear(struct stack_nodes *nodes)
@@ -157,7 +157,7 @@ static void step(struct walk *walk, uint16_t state, uint16_t parent, uint32_t cl
 {
     const struct automaton *automaton = &walk->grammar->automaton;
     const uint16_t next = automaton_next(automaton, state, class);
-    work_do(walk, 1u + to->count); /* each that is added is compared with those */
+    work_do(walk, WORK_STACK + to->count); /* each that is added is compared with those */
     if (walk->failed)
         return;
     if (next != AUTOMATON_NONE)
@@ -184,7 +184,7 @@ static bool step_alone(struct walk *walk, const struct item_set *from, uint32_t 
         automaton->call_begin[item.state] != automaton->call_begin[item.state + 1u])
         return false;
     const uint16_t next = automaton_next(automaton, item.state, class);
-    work_do(walk, 1);
+    work_do(walk, WORK_STACK);
     if (next != AUTOMATON_NONE)
         item_set_add(walk, to, next, item.parent);
     return true;

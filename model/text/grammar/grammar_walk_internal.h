@@ -16,7 +16,8 @@ enum {
     NODE_NONE = UINT16_MAX - 2,
     ITEMS_MAX = 192,    /* a call of each of 128 tools, and then some */
     VISITS_MAX = 256,   /* rules entered by one byte */
-    WORK_MAX = 1 << 22, /* stacks looked at for one mask or token */
+    WORK_MAX = 1 << 25, /* of one mask or token: stacks compared, and */
+    WORK_STACK = 8,     /* each that is looked at counts as so many: some 10 ns */
 };
 
 struct stack_node {
