@@ -129,10 +129,8 @@ static void on_failed(struct router *router, worker_handle worker, const struct 
         fleet_mark_full(router->fleet, worker);
 }
 
-/* Timings are worth counting also when their request is over. */
-static void on_report(struct router *router, worker_handle worker, const struct msg_report *report)
+static void measure_report(struct metrics *metrics, const struct msg_report *report)
 {
-    struct metrics *metrics = router->metrics;
     if (report->role == WORKER_PREFILL) {
         metrics_observe(metrics, METRIC_PREFILL_QUEUE_TIME, (double)report->queue_us / 1e6);
         metrics_observe(metrics, METRIC_PREFILL_TIME, (double)report->compute_us / 1e6);
@@ -140,11 +138,21 @@ static void on_report(struct router *router, worker_handle worker, const struct 
             metrics_observe(metrics, METRIC_HANDOFF_TIME, (double)report->handoff_us / 1e6);
             metrics_observe(metrics, METRIC_HANDOFF_WAIT_TIME,
                             (double)report->handoff_wait_us / 1e6);
+            metrics_observe(metrics, METRIC_HANDOFF_SIZE, (double)report->handoff_bytes);
             metrics_add(metrics, METRIC_HANDOFF_BYTES, (double)report->handoff_bytes);
         }
     } else if (report->role == WORKER_DECODE) {
         metrics_observe(metrics, METRIC_DECODE_QUEUE_TIME, (double)report->queue_us / 1e6);
     }
+}
+
+/* Timings are worth counting also when their request is over. */
+static void on_report(struct router *router, worker_handle worker, const struct msg_report *report)
+{
+    const struct fleet_worker *from = fleet_find(router->fleet, worker);
+    measure_report(router->metrics, report);
+    if (from && router->models[from->model].metrics)
+        measure_report(router->models[from->model].metrics, report);
     struct session *session = session_find(router, report->request);
     if (!session || session->request.attempt != report->attempt)
         return;
@@ -224,11 +232,12 @@ static void on_worker_down(void *arg, const struct fleet_worker *worker)
 static void on_worker_heartbeat(void *arg, const struct fleet_worker *worker)
 {
     struct router *router = arg;
-    fleet_handoff_measure(&worker->handoff, worker->role, router->metrics);
-    fleet_decode_measure(&worker->decode, router->metrics);
     struct served_model *model = &router->models[worker->model];
-    if (model->metrics)
-        fleet_decode_measure(&worker->decode, model->metrics);
+    struct metrics *const all[] = {router->metrics, model->metrics};
+    for (size_t i = 0; i < ARRAY_COUNT(all) && all[i]; i++) {
+        fleet_handoff_measure(&worker->handoff, worker->role, all[i]);
+        fleet_decode_measure(&worker->decode, all[i]);
+    }
     fleet_prefix_measure(&worker->prefix, worker->role, router->metrics);
     if (model->queue_count > 0)
         loop_task_schedule(router->pump);

@@ -17,6 +17,8 @@ static const double latency_bounds[] = {
     5,     10,     15,    20,   30,    40,   50,  60,  120, 240, 480, 960, 1920, 7680, 0};
 static const double count_bounds[] = {1,    2,    5,     10,    20,    50,  100, 200, 500, 1000,
                                       2000, 5000, 10000, 20000, 50000, 1e5, 2e5, 5e5, 1e6, 0};
+static const double byte_bounds[] = {65536,    262144,    1048576,    4194304,    16777216,
+                                     67108864, 268435456, 1073741824, 4294967296, 0};
 static const double choice_bounds[] = {1, 2, 4, 8, 16, 0};
 
 #define REQUESTS      "baton_requests_total"
@@ -251,6 +253,8 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
         "First page sent to all landed, as prefill nodes report.", latency_bounds},
     [METRIC_HANDOFF_WAIT_TIME] = {"baton_handoff_wait_time_seconds", NULL, METRIC_HISTOGRAM,
         "First token to all pages landed: what the compute did not hide.", latency_bounds},
+    [METRIC_HANDOFF_SIZE] = {"baton_handoff_size_bytes", NULL, METRIC_HISTOGRAM,
+        "KV bytes of a hand-off, as prefill nodes report.", byte_bounds},
     [METRIC_HANDOFF_BYTES] = {"baton_handoff_bytes_total", NULL, METRIC_COUNTER,
         "KV bytes handed from prefill to decode nodes.", NULL},
     [METRIC_HANDOFFS_DAMAGED] = {"baton_handoffs_damaged_total", NULL, METRIC_COUNTER,

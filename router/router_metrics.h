@@ -60,6 +60,7 @@ enum router_metric {
     METRIC_DECODE_QUEUE_TIME,
     METRIC_HANDOFF_TIME,
     METRIC_HANDOFF_WAIT_TIME,
+    METRIC_HANDOFF_SIZE,
     METRIC_HANDOFF_BYTES,
     METRIC_HANDOFFS_DAMAGED,
     METRIC_HANDOFFS, /* [role][outcome], as in fleet_handoff.h */

@@ -1,5 +1,6 @@
 /* The router's numbers once more under the names that dashboards and schedulers made for vLLM read:
- * the same series, so the two never disagree. Loop thread. */
+ * the same series, so the two never disagree. Left out are those that have no meaning here: of
+ * LoRA, of caches outside the workers, of single blocks and single iterations. Loop thread. */
 #ifndef BATON_ROUTER_VLLM_METRICS_H
 #define BATON_ROUTER_VLLM_METRICS_H
 

@@ -80,6 +80,8 @@ class DamageTest(unittest.TestCase):
             self.assertGreater(metric("baton_handoff_moved_bytes_total", role=role), 0)
             self.assertEqual(metric("baton_handoffs_open", role=role), 0)
             self.assertEqual(metric("baton_handoff_oldest_seconds", role=role), 0)
+        self.assertEqual(metric("vllm:nixl_num_failed_transfers_total"),
+                         metric("baton_handoffs_total", role="decode", outcome="corrupt"))
         self.assertEqual(metric("baton_handoff_checksum_faults_total"), 1)
         self.assertEqual(metric("baton_handoff_queue_bytes"), 0)
         for worker in cluster.workers():

@@ -60,11 +60,14 @@ Test(seen, the_names_of_vllm_tell_the_same_numbers)
          "baton_time_to_first_token_seconds_count"},
         {"vllm:e2e_request_latency_seconds_sum" VLLM "}", "baton_request_duration_seconds_sum"},
         {"vllm:request_generation_tokens_sum" VLLM "}", "baton_request_output_tokens_sum"},
+        {"vllm:nixl_bytes_transferred_sum" VLLM "}", "baton_handoff_bytes_total"},
+        {"vllm:nixl_xfer_time_seconds_count" VLLM "}", "baton_handoff_time_seconds_count"},
     };
     serving_start(NULL);
     serving_connect(true);
     prefill.cached_tokens = 2;
     ask_chat(2);
+    WAIT_FOR(&router, client_metric(&router, "baton_handoff_time_seconds_count") == 2);
     for (size_t i = 0; i < ARRAY_COUNT(pairs); i++) {
         const double value = client_metric(&router, pairs[i].ours);
         cr_expect_gt(value, 0, "%s", pairs[i].ours);
@@ -91,6 +94,12 @@ Test(seen, requests_are_counted_in_their_states)
     serving_reach(&second, false, STAGE_RESERVING);
     cr_expect_eq(client_metric(&router, "baton_requests{state=\"reserving\"}"), 1);
     cr_expect_eq(client_metric(&router, "vllm:num_requests_waiting" VLLM "}"), 1);
+    cr_expect_eq(
+        client_metric(&router, "vllm:num_requests_waiting_by_reason" VLLM ",reason=\"capacity\"}"),
+        1);
+    cr_expect_eq(
+        client_metric(&router, "vllm:num_requests_waiting_by_reason" VLLM ",reason=\"deferred\"}"),
+        0);
     client_close(&first);
     client_close(&second);
     WAIT_FOR(&router, client_metric(&router, "baton_requests_inflight") == 0);
