@@ -73,7 +73,8 @@ def all_stopped(pid):
 
 def is_sanitized():
     """A sanitizer keeps freed memory aside on purpose."""
-    return b"__asan_init" in BATON.read_bytes()
+    program = BATON.read_bytes()
+    return b"__asan_init" in program or b"__tsan_init" in program
 
 
 def real_model():
