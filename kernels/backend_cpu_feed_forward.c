@@ -118,7 +118,7 @@ static void run_gated(struct gated_job *job)
     piece_cut_begin(&job->cut,
                     (panel_count(job->gate->n) + job->strip_panels - 1) / job->strip_panels,
                     (job->rows + job->block_rows - 1) / job->block_rows, team_count(cpu->team));
-    job->after = reading_begin(cpu, job->gate, piece_cut_first(&job->cut) * job->strip_panels);
+    job->after = reading_begin(cpu, job->gate, piece_cut_stride(&job->cut) * job->strip_panels);
     const enum activation_form form = activation_form_for(cpu, job->gate);
     const size_t products = 2 * (size_t)job->rows * job->gate->k * job->gate->n;
     if (!products_worth_team(form, products)) {

@@ -329,7 +329,7 @@ void products_run(struct backend_cpu *cpu, const struct project_output *outputs,
         units += output_units(&job, &outputs[i]);
     piece_cut_begin(&job.cut, units, (rows + job.block_rows - 1) / job.block_rows,
                     team_count(cpu->team));
-    job.after = reading_begin(cpu, outputs[0].weight, piece_cut_first(&job.cut) * job.unit_panels);
+    job.after = reading_begin(cpu, outputs[0].weight, piece_cut_stride(&job.cut) * job.unit_panels);
     const size_t products = (size_t)rows * k * units * job.unit_panels * PANEL_ROWS;
     if (!products_worth_team(form, products)) {
         for (uint32_t piece = 0; piece < job.cut.pieces; piece++)

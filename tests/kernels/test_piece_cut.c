@@ -59,11 +59,30 @@ Test(piece_cut, stages_are_few)
             }
 }
 
+/* Members that take turns go through ranges of their own. */
+Test(piece_cut, members_that_take_turns_have_ranges)
+{
+    enum { MEMBERS = 3, UNITS = 305 };
+    struct piece_cut cut;
+    struct piece_range range = {0};
+    uint32_t next[MEMBERS];
+    piece_cut_begin(&cut, UNITS, 1, MEMBERS);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        next[i] = i * piece_cut_stride(&cut);
+    for (uint32_t piece = 0; piece < cut.pieces - UNITS % MEMBERS; piece++) {
+        cr_assert(piece_cut_find(&cut, piece, &range));
+        cr_assert_eq(range.first, next[piece % MEMBERS]);
+        next[piece % MEMBERS] = range.end;
+    }
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        cr_assert_eq(next[i], (i + 1) * piece_cut_stride(&cut));
+}
+
 /* What two members draw of a product that a prefill has many of. */
 Test(piece_cut, few_pieces_suffice)
 {
     struct piece_cut cut;
     piece_cut_begin(&cut, 152, 1, 2);
     cr_assert_eq(cut.pieces, 24);
-    cr_assert_eq(piece_cut_first(&cut), 9);
+    cr_assert_eq(piece_cut_stride(&cut), 76);
 }
