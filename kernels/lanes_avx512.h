@@ -47,6 +47,10 @@ AVX512_INLINE __m512 load_scales_avx512(const bool half_scales, const uint8_t *s
                        : _mm512_loadu_ps(scales);
 }
 
+/* A line that will be written, so that it comes without a copy in another cache. There is no
+ * intrinsic for it that AVX-512 implies; a CPU without it takes it for nothing. */
+#define ASK_TO_WRITE(line) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(line)))
+
 /* What a tile will add to, asked for before it begins: a load that misses would hold up the next.
  */
 AVX512_INLINE void matmul_ask_out(const struct matmul_task *task, uint32_t row, const uint32_t rows,
@@ -56,8 +60,7 @@ AVX512_INLINE void matmul_ask_out(const struct matmul_task *task, uint32_t row, 
         return;
     const float *out = matmul_out(task, row, panel);
     UNROLL for (uint32_t r = 0; r < rows; r++, out += task->out_stride)
-        UNROLL for (uint32_t p = 0; p < panels; p++)
-            _mm_prefetch((const char *)(out + p * PANEL_ROWS), _MM_HINT_T0);
+        UNROLL for (uint32_t p = 0; p < panels; p++) ASK_TO_WRITE(out + p * PANEL_ROWS);
 }
 
 /* The lanes of a panel that are outputs. */
