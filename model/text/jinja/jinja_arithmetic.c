@@ -80,9 +80,30 @@ static struct value integers(struct jinja_run *run, enum arithmetic op, int64_t 
     return value_int(result);
 }
 
+/* As CPython's float_divmod: the rest has the divisor's sign, also where it is zero. */
+static double real_modulo(double a, double b)
+{
+    const double rest = fmod(a, b);
+    if (rest == 0)
+        return copysign(0, b);
+    return (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+/* The same one's quotient, from the rest, since a / b may be rounded to the integer above. */
+static double real_floor(double a, double b)
+{
+    const double rest = fmod(a, b);
+    double quotient = (a - rest) / b;
+    if (rest != 0 && (rest < 0) != (b < 0))
+        quotient -= 1;
+    if (quotient == 0)
+        return copysign(0, a / b);
+    const double whole = floor(quotient);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+
 static struct value reals(struct jinja_run *run, enum arithmetic op, double a, double b)
 {
-    double rest;
     switch (op) {
     case OP_ADD:
         return value_real(a + b);
@@ -95,11 +116,10 @@ static struct value reals(struct jinja_run *run, enum arithmetic op, double a, d
         return value_real(a / b);
     case OP_FLOOR:
         divisor_check(run, value_real(b));
-        return value_real(floor(a / b));
+        return value_real(real_floor(a, b));
     case OP_MODULO:
         divisor_check(run, value_real(b));
-        rest = fmod(a, b);
-        return value_real(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+        return value_real(real_modulo(a, b));
     case OP_POWER:
         if (a == 0 && b < 0)
             divisor_check(run, value_real(0));

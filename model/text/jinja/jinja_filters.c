@@ -248,14 +248,16 @@ static struct value sorted_values(struct jinja_run *run, struct sorted *items, s
     return list;
 }
 
-/* "a,b" sorts by a, then by b. */
+/* "a,b" sorts by a, then by b. A list also of one: what is equal is not asked which is less, so
+ * that what has no order, such as undefined, may be sorted while there is nothing else. */
 static struct value sort_key(struct jinja_run *run, struct value item, struct value attribute,
                              bool case_sensitive)
 {
-    if (attribute.kind != KIND_STRING ||
-        memchr(attribute.string->data, ',', attribute.string->bytes) == NULL)
-        return key_of(run, item, attribute, case_sensitive);
     struct value keys = value_list(&run->heap, KIND_LIST);
+    if (attribute.kind != KIND_STRING) {
+        list_add(&run->heap, keys.list, key_of(run, item, attribute, case_sensitive));
+        return keys;
+    }
     for (size_t from = 0; from <= attribute.string->bytes;) {
         size_t to = from;
         while (to < attribute.string->bytes && attribute.string->data[to] != ',')
@@ -268,21 +270,15 @@ static struct value sort_key(struct jinja_run *run, struct value item, struct va
     return keys;
 }
 
-static struct sorted *sort_items(struct jinja_run *run, const struct list *items,
-                                 struct value attribute, bool case_sensitive)
-{
-    struct sorted *sorted = jinja_take(&run->heap, (items->count + 1) * sizeof *sorted);
-    for (size_t i = 0; i < items->count; i++)
-        sorted[i] = (struct sorted){sort_key(run, items->items[i], attribute, case_sensitive),
-                                    items->items[i]};
-    return sorted;
-}
-
 FILTER(filter_sort)
 {
     const struct list *items = value_items(&run->heap, self);
-    return sorted_values(run, sort_items(run, items, a[2], flag(run, a[1])), items->count,
-                         flag(run, a[0]));
+    const bool case_sensitive = flag(run, a[1]);
+    struct sorted *sorted = jinja_take(&run->heap, (items->count + 1) * sizeof *sorted);
+    for (size_t i = 0; i < items->count; i++)
+        sorted[i] =
+            (struct sorted){sort_key(run, items->items[i], a[2], case_sensitive), items->items[i]};
+    return sorted_values(run, sorted, items->count, flag(run, a[0]));
 }
 
 FILTER(filter_dictsort)
@@ -294,8 +290,12 @@ FILTER(filter_dictsort)
     if (given(a[1]) && !by_value && !string_is(a[1].string, "key"))
         jinja_fail(&run->heap, STATUS_INVALID, "dictsort sorts by \"key\" or \"value\"");
     const struct list *pairs = dict_pairs(run, self.dict, KIND_LIST).list;
-    return sorted_values(run, sort_items(run, pairs, value_int(by_value), flag(run, a[0])),
-                         pairs->count, flag(run, a[2]));
+    const bool case_sensitive = flag(run, a[0]);
+    struct sorted *sorted = jinja_take(&run->heap, (pairs->count + 1) * sizeof *sorted);
+    for (size_t i = 0; i < pairs->count; i++)
+        sorted[i] = (struct sorted){
+            key_of(run, pairs->items[i], value_int(by_value), case_sensitive), pairs->items[i]};
+    return sorted_values(run, sorted, pairs->count, flag(run, a[2]));
 }
 
 FILTER(filter_unique)

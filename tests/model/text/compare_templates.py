@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -78,6 +79,7 @@ FILTERS = [
     "map(attribute='a') | list", "selectattr('n') | list", "batch(2) | list", "e", "indent",
     "wordcount", "reject('none') | list", "count", "map('length') | list",
 ]
+MARKUP = re.compile(r"m(?:a|bb)rkup\(", re.IGNORECASE)  # as those of FILTERS leave it
 TESTS = [
     "defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping",
     "iterable", "sequence", "odd", "even", "true", "false", "in l", "eq 1", "lower", "upper",
@@ -127,8 +129,8 @@ def results(program, templates):
 def is_address(text):
     """What Python shows of functions, generators and views is no matter of templates."""
     return any(word in text for word in (" object at 0x", "built-in method", "<function", "dict_",
-                                         "<bound method", "<class ", "<generator",
-                                         "Markup("))
+                                         "<bound method", "<class ", "<generator")
+               ) or MARKUP.search(text) is not None
 
 
 def differences(program, env, templates):
