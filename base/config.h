@@ -48,6 +48,7 @@ struct config_command {
     const char *summary;  /* one sentence */
     const char *examples; /* lines of the help, before the options; may be NULL */
     const char *operands; /* "[PROMPT]" or NULL when none are taken */
+    const char *needed;   /* name of a row of kind TEXT that has to be set; NULL for none */
     const struct config_row *rows;
     size_t row_count;
 };
@@ -66,7 +67,8 @@ void config_print_help(const struct config_command *command);
 
 enum { CONFIG_GO_ON = -1, CONFIG_EXIT_CODE_FAILED = 1, CONFIG_EXIT_CODE_USAGE = 2 };
 
-/* config_parse; CONFIG_GO_ON, or the exit code when there is nothing more to do. */
+/* config_parse, and that what is needed is set; CONFIG_GO_ON, or the exit code when there is
+ * nothing more to do. */
 int config_begin(const struct config_command *command, int argc, char **argv, void *options,
                  int *first_operand_out);
 /* Options that are right one by one and wrong together, or operands: one line to standard error,
@@ -75,5 +77,9 @@ int config_misused(const struct config_command *command, const char *format, ...
     __attribute__((format(printf, 2, 3)));
 /* The exit code of what was done; a failure is told in one line. */
 int config_end(const struct config_command *command, enum status status, const struct error *error);
+/* All three of a command without operands that does one thing: the exit code. */
+typedef enum status config_action(const void *options, struct error *error);
+int config_do(const struct config_command *command, int argc, char **argv, void *options,
+              config_action *action);
 
 #endif

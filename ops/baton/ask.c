@@ -10,9 +10,12 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/json.h"
+#include "model/text/jinja/jinja.h"
 #include "ops/baton/ask_report.h"
 #include "ops/baton/ask_stream.h"
+#include "ops/baton/chat_messages.h"
 #include "ops/baton/commands.h"
+#include "ops/baton/text_input.h"
 
 enum {
     CONNECT_TIMEOUT_MS = 5000,
@@ -22,7 +25,7 @@ enum {
 };
 
 struct ask_options {
-    const char *url, *api_key, *model, *system;
+    const char *url, *api_key, *model, *system, *template;
     uint32_t max_tokens, timeout_ms;
     double temperature;
     bool json;
@@ -37,6 +40,8 @@ static const struct config_row ask_rows[] = {
     {"model-name", CONFIG_TEXT, OPTION(model), NULL, "NAME", "model (default: the served one)", 0,
      0},
     {"system", CONFIG_TEXT, OPTION(system), NULL, "TEXT", "system message", 0, 0},
+    {"template", CONFIG_TEXT, OPTION(template), NULL, "FILE",
+     "Jinja chat template of this request, for a router with --trust-request-chat-template", 0, 0},
     {"max-tokens", CONFIG_U32, OPTION(max_tokens), NULL, "N",
      "longest answer (default: what the context leaves)", 0, 0},
     {"temperature", CONFIG_F64, OPTION(temperature), "0", "T",
@@ -66,19 +71,9 @@ struct ask {
     struct error *error;
 };
 
-static void put_message(struct json_writer *writer, const char *role, const char *text,
-                        size_t bytes)
-{
-    json_open_object(writer);
-    json_key(writer, "role");
-    json_put_text(writer, role);
-    json_key(writer, "content");
-    json_put_string(writer, text, bytes);
-    json_close_object(writer);
-}
-
+/* template: NULL for the server's. */
 static void request_body(const struct ask_options *options, const struct buffer *prompt,
-                         struct buffer *out)
+                         const struct buffer *template, struct buffer *out)
 {
     struct json_writer writer;
     json_writer_init(&writer, out);
@@ -88,11 +83,11 @@ static void request_body(const struct ask_options *options, const struct buffer 
         json_put_text(&writer, options->model);
     }
     json_key(&writer, "messages");
-    json_open_array(&writer);
-    if (options->system)
-        put_message(&writer, "system", options->system, strlen(options->system));
-    put_message(&writer, "user", prompt->data, prompt->size);
-    json_close_array(&writer);
+    chat_messages_put(&writer, options->system, prompt);
+    if (template) {
+        json_key(&writer, "chat_template");
+        json_put_string(&writer, template->size == 0 ? "" : template->data, template->size);
+    }
     if (options->max_tokens) {
         json_key(&writer, "max_tokens");
         json_put_u64(&writer, options->max_tokens);
@@ -242,22 +237,33 @@ static enum status transfer(struct ask *ask, const struct buffer *body, struct e
     return status;
 }
 
+/* From the question and the files that are named. */
+static enum status body_make(const struct ask_options *options, const char *operand,
+                             struct buffer *out, struct error *error)
+{
+    struct buffer prompt = {0}, template = {0};
+    enum status status = prompt_read(operand, &prompt, error);
+    if (status == STATUS_OK && prompt.size == 0)
+        status = error_set(error, STATUS_INVALID, "the prompt is empty");
+    if (status == STATUS_OK && options->template)
+        status = text_file_read(options->template, JINJA_SOURCE_BYTES_MAX, &template, error);
+    if (status == STATUS_OK)
+        request_body(options, &prompt, options->template ? &template : NULL, out);
+    buffer_free(&template);
+    buffer_free(&prompt);
+    return status;
+}
+
 static enum status ask_run(const struct ask_options *options, const char *operand,
                            struct error *error)
 {
-    struct buffer prompt = {0}, body = {0};
-    enum status status = prompt_read(operand, &prompt, error);
-    if (status != STATUS_OK || prompt.size == 0) {
-        buffer_free(&prompt);
-        return status != STATUS_OK ? status
-                                   : error_set(error, STATUS_INVALID, "the prompt is empty");
-    }
-    request_body(options, &prompt, &body);
+    struct buffer body = {0};
+    TRY(body_make(options, operand, &body, error));
     struct ask ask = {.options = options, .error = error};
     ask_stream_init(&ask.stream, options->json ? NULL : on_text, NULL);
     ask.curl = curl_easy_init();
     CHECK(ask.curl != NULL);
-    status = transfer(&ask, &body, error);
+    enum status status = transfer(&ask, &body, error);
     if (!options->json && ask.stream.answer.text.size > 0)
         putchar('\n');
     fflush(stdout);
@@ -272,7 +278,6 @@ static enum status ask_run(const struct ask_options *options, const char *operan
     curl_easy_cleanup(ask.curl);
     ask_stream_free(&ask.stream);
     buffer_free(&ask.error_body);
-    buffer_free(&prompt);
     buffer_free(&body);
     return status;
 }

@@ -35,6 +35,7 @@ static const struct config_command description = {
     .examples = "  baton bench grammar --model model.gguf\n",
     .rows = option_rows,
     .row_count = ARRAY_COUNT(option_rows),
+    .needed = "model",
 };
 
 #define PERSON                                                                                     \
@@ -177,8 +178,9 @@ static void figures_print_json(const struct figures *figures, uint32_t vocab_cou
     buffer_free(&out);
 }
 
-static enum status run(const struct options *options, struct error *error)
+static enum status run(const void *arg, struct error *error)
 {
+    const struct options *options = arg;
     struct text *text;
     struct figures figures[ARRAY_COUNT(rows)] = {0};
     TRY(text_open(options->model, &text, error));
@@ -201,12 +203,5 @@ static enum status run(const struct options *options, struct error *error)
 int bench_grammar(int argc, char **argv)
 {
     struct options options;
-    int first_operand;
-    const int code = config_begin(&description, argc, argv, &options, &first_operand);
-    if (code != CONFIG_GO_ON)
-        return code;
-    if (options.model == NULL)
-        return config_misused(&description, "--model PATH is needed");
-    struct error error;
-    return config_end(&description, run(&options, &error), &error);
+    return config_do(&description, argc, argv, &options, run);
 }

@@ -37,6 +37,7 @@ static const struct config_command description = {
                 "  baton bench text --model FOLDER --file book.txt --json\n",
     .rows = option_rows,
     .row_count = ARRAY_COUNT(option_rows),
+    .needed = "model",
 };
 
 static const struct {
@@ -182,8 +183,9 @@ static void figures_print_json(const struct figures *figures)
     buffer_free(&out);
 }
 
-static enum status run(const struct options *options, struct error *error)
+static enum status run(const void *arg, struct error *error)
 {
+    const struct options *options = arg;
     struct text *text;
     struct figures figures = {0};
     struct buffer prose = {0};
@@ -203,12 +205,5 @@ static enum status run(const struct options *options, struct error *error)
 int bench_text(int argc, char **argv)
 {
     struct options options;
-    int first_operand;
-    const int code = config_begin(&description, argc, argv, &options, &first_operand);
-    if (code != CONFIG_GO_ON)
-        return code;
-    if (options.model == NULL)
-        return config_misused(&description, "--model PATH is needed");
-    struct error error;
-    return config_end(&description, run(&options, &error), &error);
+    return config_do(&description, argc, argv, &options, run);
 }

@@ -24,6 +24,7 @@ static const struct config_command description = {
     .examples = "  echo '[19556, 905]' | baton detokenize --model model.gguf\n",
     .rows = option_rows,
     .row_count = ARRAY_COUNT(option_rows),
+    .needed = "model",
 };
 
 static enum status ids_decode(const struct text *text, const struct json *ids, struct buffer *out,
@@ -53,8 +54,9 @@ static enum status ids_decode(const struct text *text, const struct json *ids, s
     return status;
 }
 
-static enum status detokenize(const struct options *options, struct error *error)
+static enum status detokenize(const void *arg, struct error *error)
 {
+    const struct options *options = arg;
     struct text *text;
     TRY(text_open(options->model, &text, error));
     struct buffer input = {0};
@@ -77,12 +79,5 @@ static enum status detokenize(const struct options *options, struct error *error
 int command_detokenize(int argc, char **argv)
 {
     struct options options;
-    int first_operand;
-    const int code = config_begin(&description, argc, argv, &options, &first_operand);
-    if (code != CONFIG_GO_ON)
-        return code;
-    if (options.model == NULL)
-        return config_misused(&description, "--model FILE is needed");
-    struct error error;
-    return config_end(&description, detokenize(&options, &error), &error);
+    return config_do(&description, argc, argv, &options, detokenize);
 }

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "model/text/jinja/jinja.h"
+#include "ops/baton/chat_messages.h"
 #include "ops/baton/commands.h"
 #include "ops/baton/run_generate.h"
 #include "ops/baton/run_grammar.h"
@@ -174,17 +175,6 @@ static enum status parse_seed(const char *text, uint64_t *seed_out, struct error
     return STATUS_OK;
 }
 
-static void message_put(struct json_writer *writer, const char *role, const char *text,
-                        size_t bytes)
-{
-    json_open_object(writer);
-    json_key(writer, "role");
-    json_put_text(writer, role);
-    json_key(writer, "content");
-    json_put_string(writer, text, bytes);
-    json_close_object(writer);
-}
-
 /* A chat message through the model's template, as the endpoint does it. */
 static enum status encode_message(const struct run_session *session, const struct options *options,
                                   const struct buffer *prompt, struct token_list *ids,
@@ -195,11 +185,7 @@ static enum status encode_message(const struct run_session *session, const struc
     struct json *messages = NULL;
     struct jinja *template = NULL;
     json_writer_init(&writer, &text);
-    json_open_array(&writer);
-    if (options->system != NULL)
-        message_put(&writer, "system", options->system, strlen(options->system));
-    message_put(&writer, "user", prompt->size == 0 ? "" : prompt->data, prompt->size);
-    json_close_array(&writer);
+    chat_messages_put(&writer, options->system, prompt);
     enum status status = json_parse(text.data, text.size, &messages, error);
     if (status == STATUS_OK && options->chat_template != NULL)
         status = jinja_open(options->chat_template, &template, error);

@@ -1,30 +1,11 @@
 #include "ops/baton/run_grammar.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/bytes.h"
+#include "ops/baton/text_input.h"
 
 enum { CACHE_BYTES = 8 << 20 };
-
-static enum status read_source(const char *path, struct buffer *out, struct error *error)
-{
-    FILE *file = fopen(path, "rbe");
-    char piece[4096];
-    size_t got;
-    if (file == NULL)
-        return error_set_errno(error, STATUS_IO, "cannot open %s", path);
-    while ((got = fread(piece, 1, sizeof piece, file)) > 0 && out->size <= GRAMMAR_SOURCE_BYTES_MAX)
-        buffer_add(out, piece, got);
-    const bool failed = ferror(file) != 0;
-    fclose(file);
-    if (failed)
-        return error_set_errno(error, STATUS_IO, "cannot read %s", path);
-    if (out->size > GRAMMAR_SOURCE_BYTES_MAX)
-        return error_set(error, STATUS_LIMIT, "%s has more than %d bytes", path,
-                         GRAMMAR_SOURCE_BYTES_MAX);
-    return STATUS_OK;
-}
 
 static enum status compile(const struct text *text, enum grammar_kind kind, const char *source,
                            size_t bytes, struct run_grammar *out, struct error *error)
@@ -47,7 +28,7 @@ enum status run_grammar_open(const struct text *text, const char *schema_file, c
                          "has to be");
     enum status status = STATUS_OK;
     if (file != NULL)
-        status = read_source(file, &source, error);
+        status = text_file_read(file, GRAMMAR_SOURCE_BYTES_MAX, &source, error);
     if (status == STATUS_OK && file != NULL)
         status = compile(text, schema_file != NULL ? GRAMMAR_JSON_SCHEMA : GRAMMAR_EBNF,
                          source.size == 0 ? "" : source.data, source.size, out, error);

@@ -1,5 +1,6 @@
 #include "ops/baton/text_input.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 enum { READ_BYTES = 1 << 16 };
@@ -19,6 +20,29 @@ enum status text_input_read(struct buffer *out, struct error *error)
     }
     if (ferror(stdin))
         return error_set_errno(error, STATUS_IO, "cannot read standard input");
+    return STATUS_OK;
+}
+
+enum status text_file_read(const char *path, size_t bytes_max, struct buffer *out,
+                           struct error *error)
+{
+    const size_t before = out->size;
+    FILE *file = fopen(path, "rbe");
+    if (file == NULL)
+        return error_set_errno(error, STATUS_IO, "cannot open %s", path);
+    while (out->size - before <= bytes_max) {
+        buffer_reserve(out, READ_BYTES);
+        const size_t count = fread(out->data + out->size, 1, READ_BYTES, file);
+        out->size += count;
+        if (count == 0)
+            break;
+    }
+    const bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed)
+        return error_set_errno(error, STATUS_IO, "cannot read %s", path);
+    if (out->size - before > bytes_max)
+        return error_set(error, STATUS_LIMIT, "%s has more than %zu bytes", path, bytes_max);
     return STATUS_OK;
 }
 

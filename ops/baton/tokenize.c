@@ -28,10 +28,12 @@ static const struct config_command description = {
     .examples = "  echo -n 'Hello world' | baton tokenize --model model.gguf\n",
     .rows = option_rows,
     .row_count = ARRAY_COUNT(option_rows),
+    .needed = "model",
 };
 
-static enum status tokenize(const struct options *options, struct error *error)
+static enum status tokenize(const void *arg, struct error *error)
 {
+    const struct options *options = arg;
     struct text *text;
     TRY(text_open(options->model, &text, error));
     struct buffer input = {0};
@@ -60,12 +62,5 @@ static enum status tokenize(const struct options *options, struct error *error)
 int command_tokenize(int argc, char **argv)
 {
     struct options options;
-    int first_operand;
-    const int code = config_begin(&description, argc, argv, &options, &first_operand);
-    if (code != CONFIG_GO_ON)
-        return code;
-    if (options.model == NULL)
-        return config_misused(&description, "--model FILE is needed");
-    struct error error;
-    return config_end(&description, tokenize(&options, &error), &error);
+    return config_do(&description, argc, argv, &options, tokenize);
 }

@@ -351,6 +351,38 @@ Test(config, begin_goes_on_or_says_how_to_end)
     }
 }
 
+static enum status act(const void *given, struct error *error)
+{
+    const struct options *o = given;
+    return o->max_batch == 8 ? STATUS_OK
+                             : error_set(error, STATUS_LIMIT, "%u is not 8", o->max_batch);
+}
+
+Test(config, does_one_thing_with_what_it_needs)
+{
+    struct config_command needy = command;
+    needy.needed = "model";
+    needy.operands = NULL;
+    static const struct {
+        char *words[5];
+        int count, code;
+        const char *said;
+    } rows[] = {
+        {{"baton-test"}, 1, 2, "baton-test: --model FILE is needed, see `baton-test --help`\n"},
+        {{"baton-test", "--model", "m"}, 3, 0, ""},
+        {{"baton-test", "--model", "m", "--max-batch", "9"}, 5, 1, "baton-test: 9 is not 8\n"},
+        {{"baton-test", "--model"}, 2, 2, "baton-test: --model needs a value: --model FILE\n"},
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        char *words[6] = {NULL};
+        memcpy(words, rows[i].words, sizeof rows[i].words);
+        capture_begin(&capture, STDERR_FILENO);
+        const int code = config_do(&needy, rows[i].count, words, &options, act);
+        cr_expect_str_eq(capture_end(&capture), rows[i].said);
+        cr_expect_eq(code, rows[i].code, "row %zu", i);
+    }
+}
+
 Test(config, a_default_that_is_not_valid_is_a_fault, .signal = SIGABRT)
 {
     static const struct config_row wrong[] = {

@@ -1,7 +1,9 @@
 """`baton ask` by itself, against a server that sends exactly what a case says."""
 import http.server
 import json
+import pathlib
 import socket
+import tempfile
 import threading
 import unittest
 
@@ -96,6 +98,21 @@ class AskTest(unittest.TestCase):
         self.assertEqual(body["messages"], [{"role": "system", "content": "Be \"brief\"."},
                                             {"role": "user", "content": "from\nstdin"}])
         self.assertEqual((body["max_tokens"], body["temperature"]), (9, 0.5))
+
+    def test_chat_template_is_the_file(self):
+        with tempfile.TemporaryDirectory(prefix="baton-ask-") as folder:
+            template = pathlib.Path(folder) / "t.jinja"
+            template.write_text("{{ messages[0]['content'] }}\n\u00f6")
+            _, server = self.ask(GOOD, "--template", str(template), "x")
+            self.assertEqual(server.requests[0][1]["chat_template"],
+                             "{{ messages[0]['content'] }}\n\u00f6")
+            template.write_text(" " * ((1 << 20) + 1))
+            for path, wanted in ((template, "has more than 1048576 bytes"),
+                                 (template.with_name("none"), "cannot open")):
+                result, server = self.ask(GOOD, "--template", str(path), "x")
+                self.assertEqual(result.returncode, 1)
+                self.assertIn(wanted, result.stderr)
+                self.assertEqual(server.requests, [])
 
     def test_any_split_of_the_stream(self):
         for piece in (1, 2, 3, 7):

@@ -126,7 +126,7 @@ Test(tokenize_command, a_missing_model_is_said)
 {
     unsetenv("BATON_MODEL");
     cr_assert_eq(call(command_tokenize, "", 0, (const char *const[]){NULL}), 2);
-    cr_assert_not_null(strstr(error_text.data, "--model FILE is needed"));
+    cr_assert_not_null(strstr(error_text.data, "--model PATH is needed"));
     cr_assert_eq(CALL(command_tokenize, "", "--model", "/no/such.gguf"), 1);
     cr_assert_not_null(strstr(error_text.data, "/no/such.gguf"));
 }

@@ -5,43 +5,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "tests/worker/oracle.h"
-
-static struct fake_router router;
-static struct daemon prefill_process, decode_process;
-static struct fake_worker *prefill, *decode;
-static char model[TEST_PATH_BYTES];
-static int32_t prompt[4096];
-static struct oracle oracle;
-
-/* options: of both nodes. Without `apart` the decode node reads prompts itself. */
-static void open_with(bool apart, const char *const *options)
-{
-    snprintf(model, sizeof model, "%s", test_model("tiny.gguf", NULL));
-    fake_router_open(&router);
-    decode = fake_router_worker(&router, &decode_process, "baton-decode", model, options);
-    prefill =
-        apart ? fake_router_worker(&router, &prefill_process, "baton-prefill", model, NULL) : NULL;
-    oracle_prompt(1, decode->vocab_count, 4096, prompt);
-    oracle_open(&oracle, model);
-}
-
-static void wait_idle(void)
-{
-    if (prefill != NULL)
-        fake_router_wait(&router, "idle prefill node", worker_idle, prefill);
-    fake_router_wait(&router, "idle decode node", worker_idle, decode);
-}
-
-static void close_all(void)
-{
-    wait_idle();
-    if (prefill != NULL)
-        daemon_stop(&prefill_process);
-    daemon_stop(&decode_process);
-    fake_router_close(&router);
-    oracle_close(&oracle);
-}
+#include "tests/worker/nodes_fixture.h"
 
 static struct ask hot(uint32_t prompt_count, uint32_t max_tokens, uint32_t choices)
 {
@@ -73,7 +37,7 @@ static bool moved_once(const void *arg)
 
 static void check_lengths(bool apart)
 {
-    open_with(apart, NULL);
+    nodes_open(apart, NULL);
     for (size_t i = 0; i < ARRAY_COUNT(lengths); i++) {
         const struct ask ask = hot(lengths[i], 70, 2 + (uint32_t)i);
         struct fake_answer *answers = fake_router_ask(&router, decode, prefill, &ask);
@@ -83,7 +47,7 @@ static void check_lengths(bool apart)
     }
     if (apart)
         fake_router_wait(&router, "a hand-off a prompt", moved_once, decode);
-    close_all();
+    nodes_close();
 }
 
 Test(choices, are_those_of_one_process_behind_a_hand_off)
@@ -101,7 +65,7 @@ static void check_first_ends(bool apart)
 {
     enum { CHOICES = 4, TOKENS = 20 };
     int32_t free_run[CHOICES][TOKENS];
-    open_with(apart, NULL);
+    nodes_open(apart, NULL);
     struct ask ask = hot(100, TOKENS, CHOICES);
     for (uint32_t i = 0; i < CHOICES; i++) {
         ask.choice = i;
@@ -123,9 +87,9 @@ static void check_first_ends(bool apart)
             cr_assert_eq(answers[i].token_count, end, "choice %u", i);
             cr_assert_eq(memcmp(answers[i].tokens, free_run[i], end * sizeof *prompt), 0);
         }
-        wait_idle();
+        nodes_wait_idle();
     }
-    close_all();
+    nodes_close();
 }
 
 Test(choices, may_end_with_their_first_token_behind_a_hand_off)
@@ -140,11 +104,11 @@ Test(choices, may_end_with_their_first_token_where_the_prompt_is_read)
 
 Test(choices, of_one_token_need_no_decode_node)
 {
-    open_with(true, NULL);
+    nodes_open(true, NULL);
     const struct ask ask = hot(90, 1, 5);
     struct fake_answer *answers = fake_router_ask(&router, NULL, prefill, &ask);
     expect_all(answers, 5, 1);
-    close_all();
+    nodes_close();
 }
 
 static void cancel_all(const struct fake_answer *answers, uint32_t count)
@@ -157,7 +121,7 @@ static void cancel_all(const struct fake_answer *answers, uint32_t count)
 static void check_cancels(bool apart)
 {
     enum { CHOICES = 3, ROUNDS = 24 };
-    open_with(apart, (const char *[]){"--chunk-tokens", "64", NULL});
+    nodes_open(apart, (const char *[]){"--chunk-tokens", "64", NULL});
     for (uint32_t turns = 0; turns < ROUNDS; turns++) {
         const struct ask ask = hot(500, 1000, CHOICES);
         struct fake_answer *answers = fake_router_ask(&router, decode, prefill, &ask);
@@ -165,10 +129,10 @@ static void check_cancels(bool apart)
             loop_run_once(router.loop, 2);
         cancel_all(answers, CHOICES);
     }
-    wait_idle();
+    nodes_wait_idle();
     const struct ask ask = hot(100, 10, CHOICES);
     expect_all(fake_router_ask(&router, decode, prefill, &ask), CHOICES, 10);
-    close_all();
+    nodes_close();
 }
 
 Test(choices, cancelled_together_give_all_pages_back_behind_a_hand_off)
@@ -190,7 +154,7 @@ static bool first_is_there(const void *arg)
 static void check_lone_cancels(bool apart)
 {
     enum { CHOICES = 3 };
-    open_with(apart, NULL);
+    nodes_open(apart, NULL);
     for (uint32_t gone = 0; gone < CHOICES; gone++) {
         const struct ask ask = hot(130, 40, CHOICES);
         struct fake_answer *answers = fake_router_ask(&router, decode, prefill, &ask);
@@ -204,10 +168,10 @@ static void check_lone_cancels(bool apart)
             fake_router_expect(&router, &answers[i], FINISH_LENGTH);
             oracle_compare(&oracle, &answers[i], 40);
         }
-        wait_idle();
+        nodes_wait_idle();
         cr_assert_lt(answers[gone].token_count, 41);
     }
-    close_all();
+    nodes_close();
 }
 
 Test(choices, one_alone_may_be_cancelled_behind_a_hand_off)
@@ -231,9 +195,9 @@ Test(choices, that_have_no_room_are_refused)
 {
     /* The second step stops the node until a second one has asked, the third takes long enough for
      * it to be read. */
-    open_with(false, (const char *[]){"--max-requests", "4", "--context", "256", "--kv-memory",
-                                      "480K", "--enable-fault-injection", "--fault",
-                                      "engine-step:2:stop,engine-step:3:delay", NULL});
+    nodes_open(false, (const char *[]){"--max-requests", "4", "--context", "256", "--kv-memory",
+                                       "480K", "--enable-fault-injection", "--fault",
+                                       "engine-step:2:stop,engine-step:3:delay", NULL});
     cr_assert_eq(decode->pages_total, 10);
     struct ask ask = hot(10, 5, 5);
     expect_refused(fake_router_ask(&router, decode, NULL, &ask), STATUS_LIMIT,
@@ -247,29 +211,29 @@ Test(choices, that_have_no_room_are_refused)
     expect_refused(refused, STATUS_BUSY, "no room for 2 more");
     expect_all(answers, 4, 126);
     expect_all(fake_router_ask(&router, decode, NULL, &small), 2, 5);
-    close_all();
+    nodes_close();
 }
 
 /* Eight pages for four answers of four: those that are preempted give up their hold of what they
  * share, read the prompt again and end up the same. */
 Test(choices, are_preempted_and_come_back_the_same)
 {
-    open_with(false, (const char *[]){"--context", "256", "--kv-memory", "384K", NULL});
+    nodes_open(false, (const char *[]){"--context", "256", "--kv-memory", "384K", NULL});
     cr_assert_eq(decode->pages_total, 8);
     for (uint32_t round = 0; round < 3; round++) {
         const struct ask ask = hot(50 + 5 * round, 180, 4);
         expect_all(fake_router_ask(&router, decode, NULL, &ask), 4, 180);
-        wait_idle();
+        nodes_wait_idle();
     }
     cr_assert_gt(decode->heartbeat.decode.preemptions, 0);
-    close_all();
+    nodes_close();
 }
 
 /* Stopped in the middle of everything: the exit code tells of pages that were lost. */
 static void check_stop(bool apart)
 {
     for (uint32_t turns = 0; turns < 12; turns += 3) {
-        open_with(apart, (const char *[]){"--drain-ms", "0", "--chunk-tokens", "64", NULL});
+        nodes_open(apart, (const char *[]){"--drain-ms", "0", "--chunk-tokens", "64", NULL});
         for (uint32_t i = 0; i < 3; i++) {
             const struct ask ask = hot(900, 1000, 4);
             (void)fake_router_ask(&router, decode, prefill, &ask);

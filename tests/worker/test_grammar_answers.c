@@ -6,43 +6,7 @@
 
 #include "base/check.h"
 #include "model/text/grammar/grammar.h"
-#include "tests/worker/oracle.h"
-
-static struct fake_router router;
-static struct daemon prefill_process, decode_process;
-static struct fake_worker *prefill, *decode;
-static char model[TEST_PATH_BYTES];
-static int32_t prompt[4096];
-static struct oracle oracle;
-
-/* options: of the decode node. Without `apart` it reads prompts itself. */
-static void open_with(bool apart, const char *const *options)
-{
-    snprintf(model, sizeof model, "%s", test_model("tiny.gguf", NULL));
-    fake_router_open(&router);
-    decode = fake_router_worker(&router, &decode_process, "baton-decode", model, options);
-    prefill =
-        apart ? fake_router_worker(&router, &prefill_process, "baton-prefill", model, NULL) : NULL;
-    oracle_prompt(1, decode->vocab_count, 4096, prompt);
-    oracle_open(&oracle, model);
-}
-
-static void wait_idle(void)
-{
-    if (prefill != NULL)
-        fake_router_wait(&router, "idle prefill node", worker_idle, prefill);
-    fake_router_wait(&router, "idle decode node", worker_idle, decode);
-}
-
-static void close_all(void)
-{
-    wait_idle();
-    if (prefill != NULL)
-        daemon_stop(&prefill_process);
-    daemon_stop(&decode_process);
-    fake_router_close(&router);
-    oracle_close(&oracle);
-}
+#include "tests/worker/nodes_fixture.h"
 
 /* Bounded, so that every answer ends by itself. */
 static const struct {
@@ -75,7 +39,7 @@ static const uint32_t lengths[] = {1, 64, 65, 300};
 
 static void check_lengths(bool apart)
 {
-    open_with(apart, NULL);
+    nodes_open(apart, NULL);
     for (size_t g = 0; g < ARRAY_COUNT(grammars); g++) {
         for (size_t i = 0; i < ARRAY_COUNT(lengths); i++) {
             const uint32_t choices = i % 2 == 0 ? 1 : 4;
@@ -88,7 +52,7 @@ static void check_lengths(bool apart)
                 oracle_compare_ended(&oracle, &answers[k]);
         }
     }
-    close_all();
+    nodes_close();
 }
 
 Test(grammar_answers, are_those_of_one_process_behind_a_hand_off)
@@ -106,7 +70,7 @@ static void check_placed_again(bool apart)
 {
     static int32_t tokens[200];
     uint32_t placed = 0;
-    open_with(apart, NULL);
+    nodes_open(apart, NULL);
     for (size_t g = 1; g < ARRAY_COUNT(grammars); g++) {
         struct ask ask = bound(g, 100, 1);
         ask.prompt = prompt;
@@ -130,7 +94,7 @@ static void check_placed_again(bool apart)
         }
     }
     cr_assert_gt(placed, 6);
-    close_all();
+    nodes_close();
 }
 
 Test(grammar_answers, that_are_placed_again_go_on_where_they_were)
@@ -152,9 +116,9 @@ static bool one_was_preempted(const void *worker)
 Test(grammar_answers, that_are_preempted_go_on_where_they_were)
 {
     /* The first answer is over before the others come, whose grammar is known by then. */
-    open_with(false, (const char *[]){"--kv-memory", "294912", "--context", "256",
-                                      "--enable-fault-injection", "--fault",
-                                      "engine-step:4:stop,engine-step:5:delay", NULL});
+    nodes_open(false, (const char *[]){"--kv-memory", "294912", "--context", "256",
+                                       "--enable-fault-injection", "--fault",
+                                       "engine-step:4:stop,engine-step:5:delay", NULL});
     cr_assert_eq(decode->pages_total, 6);
     struct ask ask = {.prompt = prompt,
                       .prompt_count = 40,
@@ -176,13 +140,13 @@ Test(grammar_answers, that_are_preempted_go_on_where_they_were)
     oracle_compare_ended(&oracle, first);
     oracle_compare_ended(&oracle, second);
     fake_router_wait(&router, "count of preemptions", one_was_preempted, decode);
-    close_all();
+    nodes_close();
 }
 
 /* All that a prefill node answers by itself. */
 Test(grammar_answers, of_one_token_need_no_decode_node)
 {
-    open_with(true, NULL);
+    nodes_open(true, NULL);
     for (uint32_t seed = 0; seed < 8; seed++) {
         struct ask ask = bound(0, 70, 1);
         int32_t expected;
@@ -193,13 +157,13 @@ Test(grammar_answers, of_one_token_need_no_decode_node)
         oracle_generate(&oracle, &ask, 1, &expected);
         cr_assert_eq(answer->tokens[0], expected);
     }
-    close_all();
+    nodes_close();
 }
 
 /* The budget is over where the document is: it is whole, and says that it ended. */
 Test(grammar_answers, are_whole_however_few_tokens_they_may_have)
 {
-    open_with(true, NULL);
+    nodes_open(true, NULL);
     for (uint32_t max_tokens = 40; max_tokens < 60; max_tokens += 3) {
         struct ask ask = {.prompt = prompt,
                           .prompt_count = 20,
@@ -213,7 +177,7 @@ Test(grammar_answers, are_whole_however_few_tokens_they_may_have)
         cr_assert_lt(answer->token_count, max_tokens);
         oracle_compare_ended(&oracle, answer);
     }
-    close_all();
+    nodes_close();
 }
 
 static bool answer_failed(const void *answer)
@@ -224,7 +188,7 @@ static bool answer_failed(const void *answer)
 
 Test(grammar_answers, that_cannot_be_are_refused_with_a_sentence)
 {
-    open_with(true, NULL);
+    nodes_open(true, NULL);
     struct ask ask = bound(1, 10, 1);
     ask.grammar = "a(";
     for (int by_prefill = 0; by_prefill < 2; by_prefill++) {
@@ -244,5 +208,5 @@ Test(grammar_answers, that_cannot_be_are_refused_with_a_sentence)
     answer = fake_router_ask(&router, decode, NULL, &ask);
     fake_router_wait(&router, "a failure", answer_failed, answer);
     cr_assert_not_null(strstr(answer->text, "grammar"), "%s", answer->text);
-    close_all();
+    nodes_close();
 }

@@ -51,34 +51,13 @@ static void convert(const char *in, const char *type, bool text_expected)
     cr_assert_eq(text, text_expected);
 }
 
-/* Logits of the last rows of some tokens; the caller frees them. */
+/* The caller frees them. */
 static float *logits_of(const char *path)
 {
-    struct model *model = NULL;
-    struct error error = {0};
-    const float *logits = NULL;
     int32_t ids[TOKENS];
-    uint32_t slots[TOKENS / 16 + 1];
-    const struct model_options options = {.path = path,
-                                          .activations = ACTIVATION_F32,
-                                          .kv_dtype = KV_F32,
-                                          .context_tokens = 128,
-                                          .page_tokens = 16,
-                                          .max_logit_rows = TOKENS};
-    cr_assert_eq(model_open(&options, &model, &error), STATUS_OK, "%s", error.text);
-    cr_assert_eq(model_info(model)->vocab_count, LOGITS);
     for (int32_t i = 0; i < TOKENS; i++)
         ids[i] = (i * i + 7 * i) % LOGITS;
-    tiny_model_take(model, TOKENS, slots);
-    const struct forward_sequence sequence = {
-        .tokens = ids, .count = TOKENS, .slots = slots, .logit_rows = TOKENS};
-    cr_assert_eq(model_forward(model, &sequence, 1, NULL, &logits, &error), STATUS_OK, "%s",
-                 error.text);
-    float *copy = malloc(sizeof *copy * TOKENS * LOGITS);
-    memcpy(copy, logits, sizeof *copy * TOKENS * LOGITS);
-    tiny_model_give(model, TOKENS, slots);
-    model_close(model);
-    return copy;
+    return tiny_model_logits(path, ids, TOKENS);
 }
 
 static double distance(const float *a, const float *b)

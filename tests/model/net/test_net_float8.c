@@ -161,28 +161,12 @@ static void write_folder(const char *variant_name, const struct form *form, bool
 
 static void logits_of(const char *path, float *out)
 {
-    struct model *model = NULL;
-    struct error error = {0};
-    const float *logits = NULL;
     int32_t ids[TOKENS];
-    uint32_t slots[TOKENS / 16 + 1];
-    const struct model_options options = {.path = path,
-                                          .activations = ACTIVATION_F32,
-                                          .kv_dtype = KV_F32,
-                                          .context_tokens = 64,
-                                          .page_tokens = 16,
-                                          .max_logit_rows = TOKENS};
-    cr_assert_eq(model_open(&options, &model, &error), STATUS_OK, "%s", error.text);
     for (int32_t i = 0; i < TOKENS; i++)
         ids[i] = i * 5 % VOCAB;
-    tiny_model_take(model, TOKENS, slots);
-    const struct forward_sequence sequence = {
-        .tokens = ids, .count = TOKENS, .slots = slots, .logit_rows = TOKENS};
-    cr_assert_eq(model_forward(model, &sequence, 1, NULL, &logits, &error), STATUS_OK, "%s",
-                 error.text);
+    float *logits = tiny_model_logits(path, ids, TOKENS);
     memcpy(out, logits, sizeof *out * TOKENS * VOCAB);
-    tiny_model_give(model, TOKENS, slots);
-    model_close(model);
+    free(logits);
 }
 
 ParameterizedTestParameters(net_float8, is_what_its_values_times_its_scales_are)

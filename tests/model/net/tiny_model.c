@@ -188,6 +188,34 @@ void tiny_model_give(struct model *model, uint32_t tokens, const uint32_t *slots
     page_pool_free(model_pages(model), slots, pages_of(model, tokens));
 }
 
+float *tiny_model_logits(const char *path, const int32_t *ids, uint32_t count)
+{
+    enum { PAGE_TOKENS = 16, CONTEXT = 128 };
+    struct model *model = NULL;
+    struct error error = {0};
+    const float *logits = NULL;
+    uint32_t slots[CONTEXT / PAGE_TOKENS];
+    const struct model_options options = {.path = path,
+                                          .activations = ACTIVATION_F32,
+                                          .kv_dtype = KV_F32,
+                                          .context_tokens = CONTEXT,
+                                          .page_tokens = PAGE_TOKENS,
+                                          .max_logit_rows = count};
+    CHECK(count <= CONTEXT);
+    CHECK(model_open(&options, &model, &error) == STATUS_OK);
+    tiny_model_take(model, count, slots);
+    const struct forward_sequence sequence = {
+        .tokens = ids, .count = count, .slots = slots, .logit_rows = count};
+    CHECK(model_forward(model, &sequence, 1, NULL, &logits, &error) == STATUS_OK);
+    const size_t bytes = sizeof *logits * count * model_info(model)->vocab_count;
+    float *copy = malloc(bytes);
+    CHECK(copy != NULL);
+    memcpy(copy, logits, bytes);
+    tiny_model_give(model, count, slots);
+    model_close(model);
+    return copy;
+}
+
 /* Where `variable` says, or in the cache. */
 static const char *model_path(const char *variable, const char *name, char found[512])
 {

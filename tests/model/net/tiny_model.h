@@ -33,6 +33,10 @@ enum status tiny_model_try(const struct buffer *bytes, struct error *error);
 void tiny_model_take(struct model *model, uint32_t tokens, uint32_t *slots_out);
 void tiny_model_give(struct model *model, uint32_t tokens, const uint32_t *slots);
 
+/* Logits of every row of one sequence, [count][vocabulary], computed in f32; the caller frees
+ * them. */
+float *tiny_model_logits(const char *path, const int32_t *ids, uint32_t count);
+
 /* The real model's path, and that of Gemma 3 270M (BATON_GEMMA_MODEL names another place); NULL
  * where there is none. The folder of reference data. */
 const char *real_model_path(void);
