@@ -16,7 +16,8 @@ const char *fleet_state_name(enum fleet_state state)
 {
     static const char *const names[FLEET_STATE_COUNT] = {
         [FLEET_FREE] = "free",         [FLEET_GREETING] = "greeting", [FLEET_UP] = "up",
-        [FLEET_DRAINING] = "draining", [FLEET_LOST] = "lost",         [FLEET_REFUSED] = "refused",
+        [FLEET_DRAINING] = "draining", [FLEET_LOST] = "lost",         [FLEET_LEFT] = "left",
+        [FLEET_REFUSED] = "refused",
     };
     return (unsigned)state < FLEET_STATE_COUNT ? names[state] : "unknown";
 }
@@ -57,9 +58,14 @@ static void lose(struct slot *slot, const char *text)
         set_state(slot, FLEET_FREE, "");
         return;
     }
-    set_state(slot, FLEET_LOST, text);
+    const bool left = slot->worker.state == FLEET_DRAINING && slot->worker.backlog.charged == 0;
+    const char *role = fleet_role_name(slot->worker.role);
+    set_state(slot, left ? FLEET_LEFT : FLEET_LOST, text);
     backlog_init(&slot->worker.backlog, slot->fleet->rules.heartbeat_ms, slot->worker.since_ns);
-    LOG_WARN("%s node %s is lost: %s", fleet_role_name(slot->worker.role), slot->worker.node, text);
+    if (left)
+        LOG_INFO("%s node %s has left", role, slot->worker.node);
+    else
+        LOG_WARN("%s node %s is lost: %s", role, slot->worker.node, text);
     slot->fleet->events->on_down(slot->fleet->arg, &slot->worker);
 }
 
@@ -345,7 +351,13 @@ static void on_close(void *arg, enum status status, const char *text)
 
 static const struct link_events link_handlers = {.on_message = on_message, .on_close = on_close};
 
-/* A free slot, else that of the worker lost or refused longest ago. */
+static bool is_remembered(const struct slot *slot)
+{
+    return slot->worker.state == FLEET_LOST || slot->worker.state == FLEET_LEFT ||
+           slot->worker.state == FLEET_REFUSED;
+}
+
+/* A free slot, else that of the worker that went or was refused longest ago. */
 static struct slot *find_slot(struct fleet *fleet)
 {
     struct slot *oldest = NULL;
@@ -353,8 +365,7 @@ static struct slot *find_slot(struct fleet *fleet)
         struct slot *slot = &fleet->slots[i];
         if (slot->worker.state == FLEET_FREE)
             return slot;
-        if ((slot->worker.state == FLEET_LOST || slot->worker.state == FLEET_REFUSED) &&
-            (!oldest || slot->worker.since_ns < oldest->worker.since_ns))
+        if (is_remembered(slot) && (!oldest || slot->worker.since_ns < oldest->worker.since_ns))
             oldest = slot;
     }
     return oldest;

@@ -34,6 +34,7 @@ enum fleet_state {
     FLEET_UP,       /* takes requests */
     FLEET_DRAINING, /* said GOAWAY: finishes what it has */
     FLEET_LOST,     /* gone; the slot remembers it until it is needed */
+    FLEET_LEFT,     /* likewise, but it had said so, and nothing of ours was open there */
     FLEET_REFUSED,  /* turned away, remembered likewise */
     FLEET_STATE_COUNT,
 };

@@ -74,8 +74,10 @@ void fleet_metrics_expose(const struct fleet *fleet, struct buffer *out)
         const struct fleet_worker *worker;
         for (uint32_t at = 0; (worker = fleet_at(fleet, at)) != NULL; at++) {
             const bool live = worker->state == FLEET_UP || worker->state == FLEET_DRAINING;
-            if (worker->state == FLEET_REFUSED || (family->live_only && !live))
-                continue; /* a name that was refused may be another's */
+            /* A name that was refused may be another's. */
+            if (worker->state == FLEET_REFUSED || worker->state == FLEET_LEFT ||
+                (family->live_only && !live))
+                continue;
             buffer_clear(&labels);
             metrics_put_label(&labels, "node", worker->node);
             metrics_put_label(&labels, "role", fleet_role_name(worker->role));

@@ -78,8 +78,9 @@ static const char *const statement_text[STATEMENT_COUNT] = {
         "DELETE FROM requests WHERE number <= (SELECT max(number) FROM requests) - ?1",
     [PRUNE_WORKER_STATES] =
         "DELETE FROM worker_states WHERE rowid <= (SELECT max(rowid) FROM worker_states) - ?1",
-    [PRUNE_WORKERS] = "DELETE FROM workers WHERE state='lost' AND boot_id NOT IN (SELECT boot_id"
-                      " FROM worker_states)",
+    [PRUNE_WORKERS] =
+        "DELETE FROM workers WHERE state IN ('lost', 'left') AND boot_id NOT IN (SELECT boot_id"
+        " FROM worker_states)",
     [GET_SPANS] = "SELECT (SELECT max(number) - min(number) + 1 FROM requests),"
                   " (SELECT max(rowid) - min(rowid) + 1 FROM worker_states)",
     [GET_PAGES] = "PRAGMA page_count",

@@ -211,9 +211,9 @@ static void on_worker_down(void *arg, const struct fleet_worker *worker)
     served_model_look(router, worker->model);
     put_worker(router, worker);
     loop_task_schedule(router->pump); /* who waits for it may have to be told */
-    if (worker->state != FLEET_LOST)
+    if (worker->state == FLEET_DRAINING)
         return;
-    metrics_add(router->metrics, METRIC_WORKERS_LOST_TOTAL, 1);
+    metrics_add(router->metrics, METRIC_WORKERS_LOST_TOTAL, worker->state == FLEET_LOST);
     struct request_failure failure;
     request_failure_set(&failure, 503, "worker_lost",
                         "The %s node that served this request was lost.",

@@ -394,7 +394,7 @@ static const struct metric_row rows[ROUTER_METRIC_COUNT] = {
     [METRIC_PREFIX_PAGES + 1] =
         SERIES(PREFIX_PAGES, METRIC_GAUGE, "role=\"decode\""),
     [METRIC_WORKERS_LOST_TOTAL] = {"baton_workers_lost_total", NULL, METRIC_COUNTER,
-        "Workers whose link was lost.", NULL},
+        "Workers whose link was lost, other than of those that drained and left.", NULL},
     [METRIC_LINKS_UNPROVEN] = {"baton_links_unproven_total", NULL, METRIC_COUNTER,
         "Connections that router and workers turned away for want of the secret's proof.",
         NULL},

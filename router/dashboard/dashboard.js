@@ -164,8 +164,9 @@ function drawTrouble(status, lost) {
 
 /* ---- the parts of the page ---- */
 
-/* Sorted once, so that cards, arrows and tables agree. */
+/* Chosen and sorted once, so that cards, arrows and tables agree. Who left in order is no news. */
 function sortWorkers(status) {
+  status.workers = status.workers.filter((worker) => worker.state !== "left");
   status.workers.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
 }
 

@@ -321,6 +321,48 @@ Test(losses, a_silent_worker_is_lost)
     router_process_stop(&router);
 }
 
+static void say_goodbye(struct fake_worker *worker)
+{
+    const struct msg_goaway goaway = {.text = wire_str("for the test")};
+    cr_assert_eq(link_send(worker->link, MESSAGE_ID_GOAWAY, &goaway), STATUS_OK);
+    fake_worker_close(worker);
+}
+
+static bool fetch_has(const char *path, const char *part)
+{
+    struct buffer body = {0};
+    cr_assert_eq(client_fetch(&router, path, &body), 200);
+    const bool found = strstr(body.data, part) != NULL;
+    buffer_free(&body);
+    return found;
+}
+
+/* It is no loss, and no series of its own is left of it; unless a request goes with it. */
+Test(losses, a_worker_that_leaves_in_order_is_not_lost)
+{
+    static const char lost[] = "baton_workers{role=\"decode\",state=\"lost\"}";
+    struct fake_worker other;
+    struct client client;
+    serving_start(NULL);
+    serving_connect(false);
+    fake_worker_init(&other, &router, WORKER_DECODE, "d1");
+    fake_worker_connect(&other);
+    cr_assert(fetch_has("/metrics", "node=\"d1\""));
+    say_goodbye(&other);
+    WAIT_FOR(&router, fetch_has("/workers", "\"state\":\"left\""));
+    cr_expect_eq(client_metric(&router, "baton_workers_lost_total"), 0);
+    cr_expect_eq(client_metric(&router, lost), 0);
+    cr_expect(!fetch_has("/metrics", "node=\"d1\""));
+    serving_reach(&client, false, STAGE_DECODING);
+    say_goodbye(&decode);
+    WAIT_FOR(&router, client_complete(&client));
+    cr_expect_eq(client_metric(&router, "baton_workers_lost_total"), 1);
+    cr_expect_eq(client_metric(&router, lost), 1);
+    client_close(&client);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 Test(losses, a_worker_gives_up)
 {
     serving_start(NULL);
