@@ -31,7 +31,8 @@ struct block_asks {
     struct block_parts ahead;
     struct block_scales scales;
     uint32_t quarter, shift, mask; /* mask: no pair asks that has not all of its bits */
-    bool again; /* of this block too, for what did not come, ASK_AGAIN_BYTES on */
+    bool alone; /* no other tile does. It asks of this block too, for what did not come,
+                 * ASK_AGAIN_BYTES on, and reads at the pace of the arithmetic */
 };
 enum { ASK_AGAIN_BYTES = 1024 };
 
@@ -72,8 +73,9 @@ AVX512_INLINE void ask(const uint8_t *line)
     _mm_prefetch((const char *)line, _MM_HINT_T0);
 }
 
-/* The offset, but known only when the sums are: what lies ahead is then asked for at the pace of
- * the arithmetic. Asked for as soon as the CPU comes to see it, it arrives later. */
+/* The offset, but known only when the sums are: what lies ahead is then asked for, and what comes
+ * next read, at the pace of the arithmetic. A CPU that asks and reads as soon as it comes to see an
+ * address has more under way than it can follow, and all of it arrives later. */
 AVX512_INLINE size_t offset_after(size_t offset, __m512 sums)
 {
     uint64_t zero;
@@ -217,11 +219,13 @@ AVX512_INLINE void score_tile(const struct pipeline *pipeline, struct tile *tile
     const uint32_t ask_mask = (tile->asks.mask + 1) * line_pairs - 1;
     size_t ahead = (size_t)tile->asks.quarter * pairs / BLOCK_PARTS / line_pairs * 64;
     for (uint32_t pair = 0; pair < pairs; pair++) {
-        const size_t at = (size_t)pair * (form == FORM_I8 ? 32 : 64);
+        size_t at = (size_t)pair * (form == FORM_I8 ? 32 : 64);
         __m512 k[BLOCK_PARTS];
-        if (form == FORM_BF16 && tile->asks.again)
+        if (form == FORM_BF16 && tile->asks.alone) {
+            at = offset_after(at, scores[0][0]);
             UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
                 ask(tile->pages.parts.k[i] + at + ASK_AGAIN_BYTES);
+        }
         UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) k[i] =
             form == FORM_I8 ? widen_pairs(tile->pages.parts.k[i] + at, lanes[i])
                             : load_pairs(tile->pages.parts.k[i] + at);
@@ -301,9 +305,11 @@ AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile
         const uint32_t end = (part + 1) * PART_PAIRS < to ? (part + 1) * PART_PAIRS : to;
         for (uint32_t pair = first; pair < end; pair++, at_v += 2 * padded * element) {
             __m512 v[DIM_VECTORS];
-            if (form == FORM_BF16 && tile->asks.again)
+            if (form == FORM_BF16 && tile->asks.alone) {
+                at_v += offset_after(0, sums[0][0]);
                 UNROLL for (uint32_t i = 0; i < vectors; i++)
                     ask(at_v + (size_t)i * 64 + ASK_AGAIN_BYTES);
+            }
             if (form == FORM_I8) {
                 __m512 lanes[2];
                 scales_of_v(tile->pages.scales.v[part] + (size_t)(pair % PART_PAIRS) * 2, lanes);
@@ -515,7 +521,7 @@ static void asks_end(struct block_asks *asks)
 {
     asks->shift = 0;
     asks->quarter = 0;
-    asks->again = false;
+    asks->alone = false;
     asks->mask = UINT32_MAX;
 }
 
@@ -527,7 +533,7 @@ static void asks_begin(const struct attention_rows *rows, uint32_t first,
     if (find_ahead(rows, first, asks)) {
         asks->shift = tiles < 3 ? tiles - 1 : tiles / 2;
         asks->mask = (1u << asks->shift) - 1;
-        asks->again = tiles == 1; /* of more the first waits, and the others go on meanwhile */
+        asks->alone = tiles == 1; /* of more the first waits, and the others go on meanwhile */
     } else {
         asks->ahead = *parts;
     }
