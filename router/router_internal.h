@@ -37,6 +37,7 @@ struct served_model {
     uint32_t session_count; /* requests whose body has named it */
     uint32_t queue_count;
     uint64_t queue_tokens, queue_bytes; /* of the prompts in it, of the bodies they came in */
+    uint64_t queue_answers;             /* tokens that will be charged for their answers */
     struct session *probe;              /* the one request from the queue that is being reserved */
     struct metrics *metrics; /* the router's rows of it alone; NULL where it is the only model */
 };

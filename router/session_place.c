@@ -46,6 +46,13 @@ static double turn_ms(const struct session *session)
                              session->parsed.priority, session->router->options.priority_wait_ms);
 }
 
+/* Of one answer, as placement charges it. */
+static uint32_t answer_charge(const struct session *session)
+{
+    const uint32_t most = session->request.max_tokens;
+    return most < PLACEMENT_ANSWER_TOKENS ? most : PLACEMENT_ANSWER_TOKENS;
+}
+
 void session_enqueue(struct session *session)
 {
     struct served_model *model = session->model;
@@ -63,6 +70,7 @@ void session_enqueue(struct session *session)
     model->queue_count++;
     model->queue_tokens += session->request.prompt_tokens;
     model->queue_bytes += session->body_bytes;
+    model->queue_answers += (uint64_t)session->request.choice_count * answer_charge(session);
 }
 
 void session_dequeue(struct session *session)
@@ -75,6 +83,7 @@ void session_dequeue(struct session *session)
     model->queue_count--;
     model->queue_tokens -= session->request.prompt_tokens;
     model->queue_bytes -= session->body_bytes;
+    model->queue_answers -= (uint64_t)session->request.choice_count * answer_charge(session);
 }
 
 /* One that waits asks again with every heartbeat: its waiting is counted once. */
@@ -99,10 +108,7 @@ static void count_placement(struct session *session, enum placement_reason reaso
 /* Placement knows of one answer; each of the others is as many tokens again for a decode node. */
 static uint64_t charge_of_others(const struct session *session)
 {
-    const struct request *request = &session->request;
-    const uint32_t answer = request->max_tokens < PLACEMENT_ANSWER_TOKENS ? request->max_tokens
-                                                                          : PLACEMENT_ANSWER_TOKENS;
-    return (uint64_t)(request->choice_count - 1) * answer;
+    return (uint64_t)(session->request.choice_count - 1) * answer_charge(session);
 }
 
 /* ---- placing ---- */
@@ -154,13 +160,18 @@ static double waited_ms(const struct session *session)
     return (double)(now_ns - session->request.times.accepted_ns) / NS_PER_MS;
 }
 
+/* Until all that the workers have and that waits for them is done. */
+static double drain_ms(const struct router *router, const struct served_model *model)
+{
+    return fleet_drain_ms(router->fleet, model->index, model->queue_tokens, model->queue_answers);
+}
+
 uint32_t session_retry_s(const struct router *router)
 {
-    double drain_ms = 0;
+    double most_ms = 0;
     for (uint32_t i = 0; i < router->model_count; i++)
-        drain_ms =
-            fmax(drain_ms, fleet_drain_ms(router->fleet, i, router->models[i].queue_tokens, 0));
-    return admission_retry_s(drain_ms);
+        most_ms = fmax(most_ms, drain_ms(router, &router->models[i]));
+    return admission_retry_s(most_ms);
 }
 
 static struct admission_targets targets_of(const struct session *session)
@@ -196,10 +207,12 @@ static bool is_in_time(struct session *session, struct session_next *next)
     if (session->request.attempt > 0)
         return true;
     const struct admission_targets targets = targets_of(session);
-    const struct admission admission =
-        admission_predict(&targets, waited_ms(session), &next->placement);
+    struct admission admission = admission_predict(&targets, waited_ms(session), &next->placement);
     if (admission.verdict == ADMISSION_OK)
         return true;
+    /* Steps get shorter as answers end, not as prompts are read. */
+    if (admission.verdict == ADMISSION_TPOT)
+        admission.retry_s = admission_retry_s(drain_ms(session->router, session->model));
     refuse(session, &admission, &targets, next);
     return false;
 }
@@ -252,8 +265,7 @@ static struct admission admit_to_queue(const struct session *session,
                                         model->queue_bytes};
     const uint32_t tokens = session->request.prompt_tokens;
     struct admission admission =
-        admission_queue(&limits, &now, tokens, session->body_bytes,
-                        fleet_drain_ms(router->fleet, model->index, model->queue_tokens, 0));
+        admission_queue(&limits, &now, tokens, session->body_bytes, drain_ms(router, model));
     enum worker_role reader = WORKER_PREFILL;
     double tokens_per_ms = fleet_prefill_tokens_per_s(router->fleet, model->index) / 1e3;
     if (tokens_per_ms <= 0) {

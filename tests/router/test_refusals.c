@@ -262,6 +262,30 @@ Test(refusals, no_place_at_all_is_told_when_there_will_be_one)
     router_process_stop(&router);
 }
 
+/* What waits has answers too: of 1,000 tokens at most, charged as 256 of them, at 100 a second. */
+Test(refusals, a_full_queue_is_told_when_its_answers_will_be_written)
+{
+    enum { WAITING = 4, SECONDS = WAITING * 256 / 100 + 1 };
+    static const char *const extra[] = {"--queue-requests", "4", NULL};
+    const char *fields[WAITING];
+    struct buffer body = {0};
+    struct client waiting[WAITING], client;
+    serving_start(extra);
+    serving_connect(false);
+    for (int i = 0; i < WAITING; i++)
+        fields[i] = ",\"max_completion_tokens\":1000";
+    fill_queue(waiting, WAITING, fields);
+    post(&client, 100, "", "");
+    const int after_s = expect_refused(&client, "overloaded", "the limit is 4", &body);
+    cr_expect(after_s >= SECONDS && after_s <= 2 * SECONDS, "%d", after_s);
+    for (int i = 0; i < WAITING; i++)
+        client_close(&waiting[i]);
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_queued") == 0);
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
 Test(refusals, too_many_requests_wait)
 {
     expect_full("--queue-requests", "2");
