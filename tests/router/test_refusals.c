@@ -262,6 +262,29 @@ Test(refusals, no_place_at_all_is_told_when_there_will_be_one)
     router_process_stop(&router);
 }
 
+/* The decode node says that it writes 100 tokens a second: two answers get one each every 20 ms.
+ * The one that is there is charged as 256 tokens. */
+Test(refusals, tokens_that_would_come_too_far_apart)
+{
+    static const char *const extra[] = {"--tpot-target-ms", "15", NULL};
+    struct buffer body = {0};
+    struct client writing, client;
+    serving_start(extra);
+    serving_connect(false);
+    post(&writing, 100, ",\"max_completion_tokens\":1000", "");
+    WAIT_FOR(&router, decode.job_count == 1);
+    post(&client, 100, "", "");
+    const int after_s = expect_refused(&client, "tpot_target", "the target is 15 ms", &body);
+    cr_expect(after_s >= 2 && after_s <= 5, "%d", after_s);
+    cr_expect_float_eq(number_after(body.data, "predicted "), 20, 0.1, "%s", body.data);
+    cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"tpot\"}"), 1);
+    client_close(&writing);
+    WAIT_FOR(&router, client_metric(&router, "baton_requests_inflight") == 0);
+    serving_expect_idle();
+    buffer_free(&body);
+    router_process_stop(&router);
+}
+
 /* What waits has answers too: of 1,000 tokens at most, charged as 256 of them, at 100 a second. */
 Test(refusals, a_full_queue_is_told_when_its_answers_will_be_written)
 {
