@@ -40,7 +40,8 @@ struct config_row {
     const char *fallback; /* default as text, NULL for none (zero) */
     const char *choices;  /* CONFIG_CHOICE: "f32|bf16"; others: the argument's name in help */
     const char *help;     /* one line */
-    double min, max;      /* U32, U64, F64, BYTES, MS: checked when max > min */
+    double min, max;      /* U32, U64, F64, BYTES, MS: checked when max > min; TEXTS: max, how many
+                             are taken, 0 for CONFIG_TEXTS_MAX */
 };
 
 struct config_command {

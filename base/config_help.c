@@ -88,9 +88,9 @@ static void put_facts(const struct config_row *row, struct buffer *text)
         buffer_add_char(text, '.');
     if (row->kind == CONFIG_TEXTS)
         buffer_printf(text,
-                      " May be given up to %d times; the variable takes commas or spaces between "
+                      " May be given up to %u times; the variable takes commas or spaces between "
                       "values, and a \\ before those of a value.",
-                      CONFIG_TEXTS_MAX);
+                      config_texts_max(row));
     buffer_add_text(text, " [");
     if (row->fallback && row->kind != CONFIG_FLAG)
         buffer_printf(text, "default %s, ", *row->fallback ? row->fallback : "empty");

@@ -15,6 +15,8 @@ enum status config_value_set(const struct config_row *row, const char *text, voi
 void config_environment_name(const struct config_row *row, char out[CONFIG_NAME_BYTES]);
 /* "--max-batch N" */
 void config_row_usage(const struct config_row *row, struct buffer *out);
+/* How many values a row of CONFIG_TEXTS takes. */
+uint32_t config_texts_max(const struct config_row *row);
 /* The number as a person writes it for this kind: 64K, 250ms, 8. */
 void config_show_number(const struct config_row *row, double value, struct buffer *out);
 

@@ -109,11 +109,19 @@ static enum status read_choice(const struct config_row *row, const char *text, u
     return error_set(error, STATUS_INVALID, "\"%s\" is none of %s", text, row->choices);
 }
 
-static enum status add_text(struct config_texts *texts, const char *text, struct error *error)
+uint32_t config_texts_max(const struct config_row *row)
 {
-    if (texts->count == CONFIG_TEXTS_MAX)
-        return error_set(error, STATUS_LIMIT, "\"%s\" is one more than the limit of %d", text,
-                         CONFIG_TEXTS_MAX);
+    CHECK(row->max <= CONFIG_TEXTS_MAX);
+    return row->max > 0 ? (uint32_t)row->max : CONFIG_TEXTS_MAX;
+}
+
+static enum status add_text(const struct config_row *row, struct config_texts *texts,
+                            const char *text, struct error *error)
+{
+    const uint32_t most = config_texts_max(row);
+    if (texts->count == most)
+        return error_set(error, STATUS_LIMIT, "\"%s\" is one more than the limit of %u", text,
+                         most);
     texts->items[texts->count++] = text;
     return STATUS_OK;
 }
@@ -175,7 +183,7 @@ enum status config_value_set(const struct config_row *row, const char *text, voi
         *(const char **)field = text;
         return STATUS_OK;
     case CONFIG_TEXTS:
-        return add_text(field, text, error);
+        return add_text(row, field, text, error);
     case CONFIG_U32:
     case CONFIG_U64:
     case CONFIG_BYTES:

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/stream.h"
 #include "kernels/backend.h"
 #include "transfer/handoff.h"
@@ -22,9 +23,7 @@ enum status worker_options_check(const struct worker_options *options, struct er
         return error_set(error, STATUS_INVALID, "--model FILE is required");
     if (options->routers.count == 0)
         return error_set(error, STATUS_INVALID, "--router: at least one HOST:PORT is needed");
-    if (options->routers.count > ROUTER_LINKS_MAX)
-        return error_set(error, STATUS_LIMIT, "--router: %" PRIu32 " are given, the most are %d",
-                         options->routers.count, ROUTER_LINKS_MAX);
+    CHECK(options->routers.count <= ROUTER_LINKS_MAX); // as their row says
     for (uint32_t i = 0; i < options->routers.count; i++) {
         struct error reason;
         if (stream_address_check(options->routers.items[i], false, &reason) != STATUS_OK)

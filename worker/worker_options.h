@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "kernels/backend.h"
+#include "transfer/router_client.h"
 #include "transfer/wire.h"
 
 enum {
@@ -57,7 +58,8 @@ struct worker_options {
          .offset = offsetof(struct worker_options, routers),                                       \
          .fallback = "127.0.0.1:7700",                                                             \
          .choices = "HOST:PORT",                                                                   \
-         .help = "a router to work for, 8 at most"},                                               \
+         .max = ROUTER_LINKS_MAX,                                                                  \
+         .help = "a router to work for"},                                                          \
         {.name = "name",                                                                           \
          .kind = CONFIG_TEXT,                                                                      \
          .offset = offsetof(struct worker_options, name),                                          \

@@ -268,6 +268,25 @@ Test(config, too_many_texts_are_refused)
     cr_assert_not_null(strstr(complaint(line), "\"r16\" is one more than the limit of 16"));
 }
 
+Test(config, a_row_may_take_fewer_texts)
+{
+    struct config_row few[ARRAY_COUNT(rows)];
+    struct config_command with_few = command;
+    memcpy(few, rows, sizeof few);
+    few[1].max = 2;
+    with_few.rows = few;
+    cr_assert_eq(parse_as(&with_few, "--router a --router b"), CONFIG_RUN);
+    capture_begin(&capture, STDERR_FILENO);
+    const enum config_result result = parse_as(&with_few, "--router a --router b --router c");
+    capture_end(&capture);
+    cr_assert_eq(result, CONFIG_EXIT_USAGE);
+    cr_assert_not_null(strstr(capture.text, "--router: \"c\" is one more than the limit of 2"));
+    capture_begin(&capture, STDOUT_FILENO);
+    cr_assert_eq(parse_as(&with_few, "--help"), CONFIG_EXIT_OK);
+    capture_end(&capture);
+    cr_assert_not_null(strstr(capture.text, "May be given up to 2"), "%s", capture.text);
+}
+
 Test(config, complaints_about_the_environment_name_the_variable)
 {
     setenv("BATON_MAX_BATCH", "many", 1);
