@@ -17,6 +17,22 @@ _Static_assert(KV_F32 == 0 && KV_BF16 == 1 && KV_I8 == 2, "--kv-dtype f32|bf16|i
 _Static_assert(HANDOFF_CHECKSUM_NONE == 0 && HANDOFF_CHECKSUM_CRC32C == 1,
                "--checksum none|crc32c");
 
+/* What routers take: they tell of it in log lines and labels. */
+static enum status check_name(const char *name, struct error *error)
+{
+    if (name != NULL && strlen(name) >= WORKER_NODE_BYTES)
+        return error_set(error, STATUS_LIMIT, "--name: %zu bytes, the most are %d", strlen(name),
+                         WORKER_NODE_BYTES - 1);
+    for (const char *c = name; c != NULL && *c; c++) {
+        if (*c <= ' ' || *c > '~' || *c == '"' || *c == '\\')
+            return error_set(error, STATUS_INVALID,
+                             "--name: byte 0x%02x at %td; names are printable ASCII without "
+                             "spaces, quotes and backslashes",
+                             (unsigned char)*c, c - name);
+    }
+    return STATUS_OK;
+}
+
 enum status worker_options_check(const struct worker_options *options, struct error *error)
 {
     if (options->model == NULL || options->model[0] == '\0')
@@ -36,9 +52,7 @@ enum status worker_options_check(const struct worker_options *options, struct er
         return error_set(error, STATUS_INVALID,
                          "--chunk-tokens: %" PRIu32 " is less than a page of %" PRIu32 " tokens",
                          options->chunk_tokens, options->page_tokens);
-    if (options->name != NULL && strlen(options->name) >= WORKER_NODE_BYTES)
-        return error_set(error, STATUS_LIMIT, "--name: %zu bytes, the most are %d",
-                         strlen(options->name), WORKER_NODE_BYTES - 1);
+    TRY(check_name(options->name, error));
     if (options->model_name != NULL && strlen(options->model_name) > WORKER_MODEL_NAME_MAX)
         return error_set(error, STATUS_LIMIT, "--model-name: %zu bytes, the most are %d",
                          strlen(options->model_name), WORKER_MODEL_NAME_MAX);

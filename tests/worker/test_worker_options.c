@@ -54,6 +54,8 @@ Test(options, wrong_values_exit_with_2_and_a_sentence)
         {{"--model", "x", "--name",
           "a123456789a123456789a123456789a123456789a123456789a123456789abcd", NULL},
          "64 bytes"},
+        {{"--model", "x", "--name", "rack 1", NULL}, "--name: byte 0x20 at 4"},
+        {{"--model", "x", "--name", "a\"b", NULL}, "--name: byte 0x22 at 1"},
     };
     for (size_t p = 0; p < 2; p++) {
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
