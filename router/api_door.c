@@ -21,10 +21,9 @@ static const char *shown_key(const struct http_exchange *exchange)
     return value;
 }
 
-static void refuse(struct router *router, struct http_exchange *exchange, bool known, bool shown)
+static void refuse(struct http_exchange *exchange, bool known, bool shown)
 {
     struct openai_error error;
-    metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
     if (known)
         openai_error_set(&error, 403, NULL, "permission_denied",
                          "This path wants the API key of an operator.");
@@ -46,7 +45,7 @@ bool api_door_enter(struct router *router, struct http_exchange *exchange, bool 
         *key_out = key;
         return true;
     }
-    refuse(router, exchange, key != NULL, shown != NULL);
+    refuse(exchange, key != NULL, shown != NULL);
     return false;
 }
 
@@ -57,7 +56,6 @@ bool api_door_admit(struct router *router, struct http_exchange *exchange, struc
         key ? api_key_admit(key, loop_now_ns(router->loop), &retry_s) : API_WITHIN;
     if (limit == API_WITHIN)
         return true;
-    metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
     metrics_add(router->metrics, METRIC_REFUSED_KEY, 1);
     struct openai_error error;
     openai_error_set(

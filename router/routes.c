@@ -135,17 +135,19 @@ static bool is_json(const char *content_type, const char *origin)
     return behind == '\0' || behind == ';' || behind == ' ';
 }
 
-/* What every body is asked before it is read; false when it was answered. */
-static bool may_post(struct router *router, struct http_exchange *exchange,
-                     const struct http_request *request, struct api_key *key)
+/* What every body is asked before it is read; false when it was answered. counts_out: the row that
+ * a completion counts in then. */
+static bool is_welcome(struct router *router, struct http_exchange *exchange,
+                       const struct http_request *request, struct api_key *key,
+                       enum router_metric *counts_out)
 {
+    *counts_out = METRIC_REQUESTS_BAD;
     if (router->draining) {
-        metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
+        *counts_out = METRIC_REQUESTS_FAULT;
         routes_reply_error(exchange, 503, "shutting_down", NULL, "The server is shutting down.");
         return false;
     }
     if (!is_json(request->content_type, http_exchange_header(exchange, "Origin"))) {
-        metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
         routes_reply_error(exchange, 400, "bad_content_type", NULL,
                            "The Content-Type must be application/json.");
         return false;
@@ -153,37 +155,49 @@ static bool may_post(struct router *router, struct http_exchange *exchange,
     return api_door_admit(router, exchange, key);
 }
 
+static void complete(struct router *router, enum openai_endpoint endpoint,
+                     struct http_exchange *exchange, const struct http_request *request,
+                     struct api_key *key)
+{
+    enum router_metric counts;
+    if (is_welcome(router, exchange, request, key, &counts))
+        session_start(router, endpoint, key, exchange, request);
+    else
+        metrics_add(router->metrics, counts, 1);
+}
+
 static void post_completions(struct router *router, struct http_exchange *exchange,
                              const struct http_request *request, struct api_key *key)
 {
-    if (may_post(router, exchange, request, key))
-        session_start(router, OPENAI_COMPLETIONS, key, exchange, request);
+    complete(router, OPENAI_COMPLETIONS, exchange, request, key);
 }
 
 static void post_chat(struct router *router, struct http_exchange *exchange,
                       const struct http_request *request, struct api_key *key)
 {
-    if (may_post(router, exchange, request, key))
-        session_start(router, OPENAI_CHAT, key, exchange, request);
+    complete(router, OPENAI_CHAT, exchange, request, key);
 }
 
 static void post_tokenize(struct router *router, struct http_exchange *exchange,
                           const struct http_request *request, struct api_key *key)
 {
-    if (may_post(router, exchange, request, key))
+    enum router_metric counts;
+    if (is_welcome(router, exchange, request, key, &counts))
         text_call_tokenize(router, exchange, request, key);
 }
 
 static void post_detokenize(struct router *router, struct http_exchange *exchange,
                             const struct http_request *request, struct api_key *key)
 {
-    if (may_post(router, exchange, request, key))
+    enum router_metric counts;
+    if (is_welcome(router, exchange, request, key, &counts))
         text_call_detokenize(router, exchange, request, key);
 }
 
 /* With KEYED a key has to be shown where the router has keys, with WATCH one of an operator: what
- * shows addresses or other tenants. UNDER: what follows the path belongs to the handler. */
-enum { OPEN = 0, KEYED = 1, UNDER = 2, WATCH = 4 };
+ * shows addresses or other tenants. UNDER: what follows the path belongs to the handler. COMPLETES:
+ * its requests are counted, however they end. */
+enum { OPEN = 0, KEYED = 1, UNDER = 2, WATCH = 4, COMPLETES = 8 };
 
 static const struct route {
     const char *path;
@@ -206,8 +220,8 @@ static const struct route {
     {"/dashboard.js", HTTP_GET, dashboard_get_script, OPEN},
     {"/v1/models", HTTP_GET, routes_get_models, KEYED},
     {ROUTES_MODEL_PATH, HTTP_GET, routes_get_model, KEYED | UNDER},
-    {"/v1/completions", HTTP_POST, post_completions, KEYED},
-    {"/v1/chat/completions", HTTP_POST, post_chat, KEYED},
+    {"/v1/completions", HTTP_POST, post_completions, KEYED | COMPLETES},
+    {"/v1/chat/completions", HTTP_POST, post_chat, KEYED | COMPLETES},
     {"/tokenize", HTTP_POST, post_tokenize, KEYED},
     {"/detokenize", HTTP_POST, post_detokenize, KEYED},
 };
@@ -252,4 +266,6 @@ void routes_handle(struct router *router, struct http_exchange *exchange,
     else if (!(route->how & (KEYED | WATCH)) ||
              api_door_enter(router, exchange, route->how & WATCH, &key))
         route->handle(router, exchange, request, key);
+    else if (route->how & COMPLETES)
+        metrics_add(router->metrics, METRIC_REQUESTS_BAD, 1);
 }

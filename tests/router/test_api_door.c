@@ -190,6 +190,12 @@ Test(api_door, limits_are_each_keys_own)
     cr_expect(strstr(body.data, "this key may have 1 tokens a minute"), "%s", body.data);
     cr_expect(sscanf(value, "%d", &retry_s) == 1 && retry_s > 60, "six tokens are owed: %s", value);
     cr_expect_eq(client_metric(&router, "baton_admission_refusals_total{reason=\"key\"}"), 2);
+    /* Of those that are let in nowhere only the completions are requests. */
+    cr_expect_eq(ask("GET", "/v1/models", "", NULL, &body, NULL, value), 401);
+    cr_expect_eq(ask("POST", "/tokenize", "", PROMPT, &body, NULL, value), 401);
+    cr_expect_eq(ask("POST", TEXT_PATH, "", PROMPT, &body, NULL, value), 401);
+    cr_expect_eq(client_metric(&router, "baton_errors_total{code=\"invalid_api_key\"}"), 3);
+    cr_expect_eq(client_metric(&router, "baton_requests_total{code=\"4xx\"}"), 3);
     cr_expect_eq(client_metric(&router, "baton_errors_total{code=\"rate_limit_exceeded\"}"), 2);
     cr_expect_eq(ask("POST", TEXT_PATH, BEARER(KEY), PROMPT, &body, NULL, value), 200);
     cr_expect_eq(ask("GET", "/v1/models", BEARER(LIMITED), NULL, &body, NULL, value), 200,
