@@ -352,8 +352,9 @@ struct list *value_items(struct jinja_heap *heap, struct value value)
     case KIND_GENERATOR: {
         struct list *rest = jinja_take(heap, sizeof *rest);
         *rest = *value.list;
-        rest->items += value.list->taken;
-        rest->count -= value.list->taken;
+        if (rest->taken > 0) // else there may be no items at all, and no memory of theirs
+            rest->items += rest->taken;
+        rest->count -= rest->taken;
         value.list->taken = value.list->count;
         return rest;
     }
