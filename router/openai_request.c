@@ -435,17 +435,23 @@ static enum status check_repeated(const struct openai_request *request, struct r
                                   struct openai_error *error)
 {
     const uint64_t tokens = request->prompt.count, choices = request->choices;
-    const bool chat = request->endpoint == OPENAI_CHAT;
+    const uint64_t beside = request->endpoint == OPENAI_CHAT ? 1 : choices;
     sum->echo_bytes += choices * request->echo_text.size;
     if (request->echo_scores)
         sum->scores += choices * tokens * (request->top_logprobs + 1);
     if (request->prompt_scores)
-        sum->scores += (chat ? 1 : choices) * tokens * (request->prompt_logprobs + 1);
+        sum->scores += beside * tokens * (request->prompt_logprobs + 1);
+    if (request->return_token_ids)
+        sum->scores += beside * tokens;
     if (sum->scores > OPENAI_SCORES_MAX)
-        return openai_error_set(error, 400, request->prompt_scores ? "prompt_logprobs" : "logprobs",
+        return openai_error_set(error, 400,
+                                request->prompt_scores ? "prompt_logprobs"
+                                : request->echo_scores ? "logprobs"
+                                                       : "return_token_ids",
                                 NULL,
-                                "The scores of prompts come to %" PRIu64 " or more (choices x "
-                                "tokens x (alternatives + 1)); the limit is %d.",
+                                "The scores and ids of prompts come to %" PRIu64 " or more "
+                                "(choices x tokens x (alternatives + 1), and choices x tokens); "
+                                "the limit is %d.",
                                 sum->scores, OPENAI_SCORES_MAX);
     if (sum->echo_bytes > OPENAI_ECHO_BYTES_MAX)
         return openai_error_set(error, 400, "echo", NULL,

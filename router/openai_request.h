@@ -30,7 +30,7 @@ enum {
     OPENAI_TOP_LOGPROBS_MAX = 20,
     OPENAI_MESSAGES_MAX = 4096,
     /* What an answer repeats of prompts, of all of them and in all choices together: how likely
-     * tokens were, each with its alternatives a score, and text. */
+     * tokens were, each with its alternatives a score, their ids, each as much, and text. */
     OPENAI_SCORES_MAX = 262144,
     OPENAI_ECHO_BYTES_MAX = 16777216,
     OPENAI_CACHE_SALT_MAX = 128, /* characters */

@@ -72,7 +72,7 @@ struct session_reply {
     struct session *failed; /* because of this one; NULL: the client left */
     /* Unsent at most, of what was told at once however fast the client reads: it is not held
      * against it. */
-    size_t echo_bytes;
+    size_t prompt_bytes;
     uint64_t said_ns; /* when the stream said something last */
 };
 

@@ -254,25 +254,26 @@ static bool push_token(struct session_choice *choice, const struct msg_step *ste
                        logprobs ? step->top_logprobs.items + top : NULL);
 }
 
-/* The choice's next piece begins with the prompt. */
-static bool has_echo(const struct session *session, uint32_t index)
+/* The choice's next piece begins with the prompt, as text, scores or ids. */
+static bool has_prompt(const struct session *session, uint32_t index)
 {
-    return session->parsed.echo && !session->choices[index].begun;
+    return (session->parsed.echo || session->parsed.return_token_ids) &&
+           !session->choices[index].begun;
 }
 
-/* Sends a piece of a stream; true when the client takes too little of what went before. echo: it
- * holds the prompt, which is there at once, and may be more than a client has to keep up with. What
+/* Sends a piece of a stream; true when the client takes too little of what went before. prompt: it
+ * holds that, which is there at once, and may be more than a client has to keep up with. What
  * is left of such pieces is no more than what waits, for they leave in their order. */
-static bool send_piece(struct session *session, const struct buffer *piece, bool echo)
+static bool send_piece(struct session *session, const struct buffer *piece, bool prompt)
 {
     struct session_reply *reply = session->reply;
     const size_t waiting = http_stream_send(reply->exchange, piece->data, piece->size);
     reply->said_ns = loop_now_ns(session->router->loop);
-    if (reply->echo_bytes > waiting)
-        reply->echo_bytes = waiting;
-    const bool slow = waiting - reply->echo_bytes > session->router->options.stream_bytes;
-    if (echo)
-        reply->echo_bytes += piece->size;
+    if (reply->prompt_bytes > waiting)
+        reply->prompt_bytes = waiting;
+    const bool slow = waiting - reply->prompt_bytes > session->router->options.stream_bytes;
+    if (prompt)
+        reply->prompt_bytes += piece->size;
     return slow;
 }
 
@@ -289,7 +290,7 @@ static void push_end(struct session_choice *choice, const struct msg_step *step)
 bool session_deliver(struct session *session, const struct msg_step *step, bool *slow_out)
 {
     struct session_choice *choice = &session->choices[step->choice];
-    const bool echo = has_echo(session, step->choice);
+    const bool prompt = has_prompt(session, step->choice);
     *slow_out = false;
     if (choice->answer.match.matched >= 0)
         return true;
@@ -309,7 +310,7 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
         return stopped;
     begin_stream(session);
     if (out->size > 0)
-        *slow_out = send_piece(session, out, echo);
+        *slow_out = send_piece(session, out, prompt);
     return stopped;
 }
 
@@ -364,9 +365,9 @@ void session_end_choice(struct session *session, uint32_t index)
         return;
     buffer_clear(out);
     begin_stream(session);
-    const bool echo = has_echo(session, index);
+    const bool prompt = has_prompt(session, index);
     close_choice(session, index, NULL, out);
-    send_piece(session, out, echo);
+    send_piece(session, out, prompt);
 }
 
 /* Of all prompts together. */
@@ -389,9 +390,9 @@ static void finish_stream(struct session *session, bool last, const struct opena
     const bool usage = session->parsed.include_usage;
     buffer_clear(out);
     begin_stream(session);
-    bool echo = false;
+    bool prompt = false;
     for (uint32_t i = 0; i < session->choice_count; i++) {
-        echo = echo || has_echo(session, i);
+        prompt = prompt || has_prompt(session, i);
         close_choice(session, i, usage ? NULL : timings, out);
     }
     if (last && usage) {
@@ -403,7 +404,7 @@ static void finish_stream(struct session *session, bool last, const struct opena
     }
     if (last)
         sse_done(out);
-    send_piece(session, out, echo);
+    send_piece(session, out, prompt);
     if (last)
         http_stream_end(session->reply->exchange, false);
 }

@@ -599,6 +599,7 @@ Test(openai_request, what_an_answer_repeats_has_a_limit)
         {"\"prompt_logprobs\":20,\"n\":16", 1, 780, "prompt_logprobs", "come to 262416 "},
         {"\"prompt_logprobs\":1,\"echo\":true,\"logprobs\":1", 2, 32768, "prompt_logprobs",
          "come to 262152 "},
+        {"\"return_token_ids\":true,\"n\":4", 64, 1024, "return_token_ids", "come to 262400 "},
         {"\"echo\":true,\"n\":16", 1, 209715, "echo",
          "repeats 16777280 bytes or more (choices x text); the limit is 16777216."},
     };

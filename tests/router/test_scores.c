@@ -162,6 +162,27 @@ Test(scores, that_are_missing_are_a_fault_of_the_worker)
     cr_expect_eq(router_process_stop(&router), 0);
 }
 
+Test(scores, of_a_client_that_leaves_are_nobodys)
+{
+    struct client client;
+    serving_start(NULL);
+    serving_connect(false);
+    for (uint32_t told = 0; told <= 2; told++) {
+        const uint32_t job = prefill.job_count;
+        reach(&client);
+        WAIT_FOR(&router, prefill.job_count == job + 1);
+        for (uint32_t i = 1; i <= told; i++)
+            fake_score(&prefill, &prefill.jobs[job], i);
+        fake_worker_heartbeat(&prefill, 0, 100); /* answered: the router has read them */
+        client_close(&client);
+        WAIT_FOR(&router, prefill.jobs[job].cancelled);
+        fake_score(&prefill, &prefill.jobs[job], told + 1);
+        fake_tokens(&prefill, &prefill.jobs[job], 0, "a", FINISH_LENGTH);
+    }
+    serving_expect_idle();
+    cr_expect_eq(router_process_stop(&router), 0);
+}
+
 Test(scores, are_each_told_once_when_another_node_begins_anew)
 {
     struct fake_worker other;
@@ -191,18 +212,25 @@ Test(scores, are_each_told_once_when_another_node_begins_anew)
     cr_expect_eq(router_process_stop(&router), 0);
 }
 
-/* A streamed request for the scores of LONG_TOKENS tokens with 20 alternatives, which take more
- * room than --stream-buffer, with all of them told. */
-enum { LONG_TOKENS = 500, STREAM_BUFFER = 65536 };
-static const char *const little[] = {"--stream-buffer", "64K", NULL};
+/* What takes more room than --stream-buffer in the first piece of a stream: scores with 20
+ * alternatives, or ids. */
+enum { STREAM_BUFFER = 32768 };
+static const char *const little[] = {"--stream-buffer", "32K", NULL};
+static const struct wish {
+    uint32_t tokens;
+    bool scored;
+    const char *fields;
+} long_scores = {500, true, "\"echo\":true,\"logprobs\":20"},
+  long_ids = {16000, false, "\"return_token_ids\":true"};
 
-static void reach_long(struct client *client, bool paused)
+/* Up to the first token, with all scores told. */
+static void reach_long(struct client *client, const struct wish *wish, bool paused)
 {
     struct buffer body = {0};
     buffer_add_text(&body, "{\"prompt\":[120");
-    for (uint32_t i = 1; i < LONG_TOKENS; i++)
+    for (uint32_t i = 1; i < wish->tokens; i++)
         buffer_add_text(&body, ",120");
-    buffer_add_text(&body, "],\"echo\":true,\"logprobs\":20,\"stream\":true,\"max_tokens\":15500}");
+    buffer_printf(&body, "],%s,\"stream\":true,\"max_tokens\":15500}", wish->fields);
     serving_start(little);
     fake_worker_connect(&decode);
     client_open(client, &router);
@@ -213,14 +241,14 @@ static void reach_long(struct client *client, bool paused)
     WAIT_FOR(&router, decode.job_count == 1);
     cr_assert(decode.jobs[0].local);
     fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
-    for (uint32_t i = 1; i < LONG_TOKENS; i++)
+    for (uint32_t i = 1; i < wish->tokens && wish->scored; i++)
         fake_score(&decode, &decode.jobs[0], i);
 }
 
-Test(scores, that_leave_at_once_are_not_held_against_a_reader)
+static void expect_whole(const struct wish *wish)
 {
     struct client client;
-    reach_long(&client, false);
+    reach_long(&client, wish, false);
     fake_tokens_apart(&decode, &decode.jobs[0], 0, "ab", FINISH_LENGTH);
     WAIT_FOR(&router, client_complete(&client) || client.closed);
     cr_expect_eq(client_metric(&router, "baton_slow_readers_total"), 0);
@@ -234,11 +262,21 @@ Test(scores, that_leave_at_once_are_not_held_against_a_reader)
     cr_expect_eq(router_process_stop(&router), 0);
 }
 
+Test(scores, that_leave_at_once_are_not_held_against_a_reader)
+{
+    expect_whole(&long_scores);
+}
+
+Test(scores, nor_are_ids_of_a_prompt)
+{
+    expect_whole(&long_ids);
+}
+
 Test(scores, do_not_keep_a_reader_that_takes_nothing)
 {
     enum { STEP_TOKENS = 100, STEPS = 150 }; /* more than sockets hold unread */
     struct client slow;
-    reach_long(&slow, true);
+    reach_long(&slow, &long_scores, true);
     char letters[STEP_TOKENS + 1];
     memset(letters, 'x', STEP_TOKENS);
     letters[STEP_TOKENS] = '\0';
