@@ -52,6 +52,7 @@ struct prefill_request {
 
     struct {
         uint32_t position;        /* tokens computed, or cached */
+        uint32_t begun_at;        /* the position at which it has started */
         uint64_t due_us;          /* as it was last planned; see chunk_plan.h */
         bool has_pages;           /* it has started; read by control once engine_has is false */
         bool waited, waited_idle; /* for pages, and control was told so; see EVENT_WAITS */

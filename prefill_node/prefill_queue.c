@@ -117,7 +117,7 @@ static bool start(struct prefill_engine *engine, uint32_t index)
     if (is_cached(engine, request))
         prefix_tree_claim(engine->worker->prefixes, request->job.cache_salt, request->job.tokens,
                           request->job.given_count, request->slots, place);
-    request->engine.position = beginning.position;
+    request->engine.position = request->engine.begun_at = beginning.position;
     request->engine.has_pages = true;
     const struct prefill_event event = {
         .kind = EVENT_STARTED, .place = place, .cached_tokens = beginning.position};
@@ -128,14 +128,16 @@ static bool start(struct prefill_engine *engine, uint32_t index)
 /* ---- the plan ---- */
 
 /* A due time only becomes earlier, when more of the prompt is known or the engine turns out to be
- * faster: whatever arrives after the first one comes behind. */
-static uint64_t due_us(const struct prefill_engine *engine, const struct prefill_request *request,
-                       uint32_t position)
+ * faster, also of those that have started: what arrives later with as much to compute is never due
+ * before. */
+static void make_due(const struct prefill_engine *engine, struct prefill_request *request,
+                     uint32_t begins_at)
 {
-    const uint64_t now_us =
+    const uint64_t due_us =
         chunk_plan_due_us(request->arrival_ns / NS_PER_US, engine->ttft_target_ms,
-                          request->job.given_count - position, rate_per_s(&engine->rate));
-    return now_us < request->engine.due_us ? now_us : request->engine.due_us;
+                          request->job.given_count - begins_at, rate_per_s(&engine->rate));
+    if (due_us < request->engine.due_us)
+        request->engine.due_us = due_us;
 }
 
 static void fill_candidate(struct prefill_engine *engine, uint32_t index)
@@ -146,18 +148,19 @@ static void fill_candidate(struct prefill_engine *engine, uint32_t index)
         .position = request->engine.position,
         .token_count = request->job.given_count,
         .waits_for = CHUNK_NOBODY,
-        .due_us = request->engine.due_us,
     };
-    if (request->engine.has_pages)
-        return;
-    const struct beginning beginning = beginning_of(engine, request);
-    candidate->position = beginning.position;
-    candidate->page_count = beginning.need;
-    if (beginning.owner != PREFIX_NOBODY) {
-        candidate->waits_for = engine->index_of[beginning.owner];
-        CHECK(engine->queue[candidate->waits_for] == beginning.owner);
+    uint32_t begins_at = request->engine.begun_at;
+    if (!request->engine.has_pages) {
+        const struct beginning beginning = beginning_of(engine, request);
+        begins_at = candidate->position = beginning.position;
+        candidate->page_count = beginning.need;
+        if (beginning.owner != PREFIX_NOBODY) {
+            candidate->waits_for = engine->index_of[beginning.owner];
+            CHECK(engine->queue[candidate->waits_for] == beginning.owner);
+        }
     }
-    candidate->due_us = request->engine.due_us = due_us(engine, request, beginning.position);
+    make_due(engine, request, begins_at);
+    candidate->due_us = request->engine.due_us;
 }
 
 static void make_plan(struct prefill_engine *engine, bool may_start)

@@ -168,7 +168,7 @@ struct prompt {
     struct outcome alone;
 };
 
-static void admit(uint32_t at, const struct prompt *prompt)
+static void fill_request(uint32_t at, const struct prompt *prompt)
 {
     struct prefill_request *request = &requests[at];
     int32_t *tokens = request->job.tokens;
@@ -184,6 +184,11 @@ static void admit(uint32_t at, const struct prompt *prompt)
     request->delivers = true;
     request->arrival_ns = loop_now_ns(worker.loop);
     memset(&request->engine, 0, sizeof request->engine);
+}
+
+static void admit(uint32_t at, const struct prompt *prompt)
+{
+    fill_request(at, prompt);
     places[at] = (struct place){.alone = prompt->alone, .used = true};
     const struct prefill_command command = {.kind = COMMAND_ADMIT, .place = at};
     engine_port_command(port, &command);
@@ -249,12 +254,10 @@ static void open_engine(void)
     };
     port = engine_port_create(worker.loop, &sizes, on_events, NULL);
     prefill_engine_create(&engine, &worker, port, requests, SEQUENCES, 50);
-    engine_port_start(port, prefill_engine_run, &engine);
 }
 
 static void close_all(void)
 {
-    engine_port_join(port);
     prefill_engine_destroy(&engine);
     engine_port_destroy(port);
     for (uint32_t i = 0; i < PLACES; i++) {
@@ -285,6 +288,7 @@ static void run_random(enum kv_dtype dtype, bool cache, uint64_t seed)
         prompts[i].alone = compute_alone(prompts[i].tokens, prompts[i].count);
     }
     open_engine();
+    engine_port_start(port, prefill_engine_run, &engine);
     for (uint32_t next = 0, turns = 0; next < REQUESTS || open_count > 0; turns++) {
         const uint32_t at = (uint32_t)random_below(&random, PLACES);
         if (!places[at].used && next < REQUESTS)
@@ -303,6 +307,7 @@ static void run_random(enum kv_dtype dtype, bool cache, uint64_t seed)
         cr_assert(counts.hits > 10 && counts.evicted > 10 && rows_computed < rows_asked);
     else
         cr_assert_eq(counts.inserted + counts.hits + counts.misses, 0);
+    engine_port_join(port);
     close_all();
 }
 
@@ -319,4 +324,33 @@ Test(prefill_engine, random_prompts_with_int8_pages)
 Test(prefill_engine, random_prompts_without_a_cache)
 {
     run_random(KV_BF16, false, 3);
+}
+
+/* It was due by the pace of a slow engine when it started. One as long that comes once the engine
+ * is fast stays behind it. */
+Test(prefill_engine, one_that_has_started_stays_before_one_that_came_later)
+{
+    static struct prompt prompts[2];
+    options = (struct worker_options){.chunk_tokens = CHUNK, .max_requests = PLACES};
+    open_model(KV_BF16);
+    open_engine();
+    const double paces[] = {100, 100000};
+    for (uint32_t i = 0; i < 2; i++) {
+        prompts[i].count = 10 * PAGE;
+        for (uint32_t t = 0; t < prompts[i].count; t++)
+            prompts[i].tokens[t] = (int32_t)(t + i + 1) % (int32_t)worker.limits.vocab_count;
+        fill_request(i, &prompts[i]);
+        rate_init(&engine.rate, paces[i]);
+        prefill_queue_push(&engine, i);
+        prefill_queue_plan(&engine);
+        cr_assert_gt(engine.part_count, 0);
+        cr_expect_eq(engine.queue[engine.parts[0].candidate], 0, "%u requests", i + 1);
+        cr_assert(requests[0].engine.has_pages);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        cr_assert(prefill_queue_drop(&engine, i));
+        if (requests[i].engine.has_pages)
+            page_pool_free(worker.pages, requests[i].slots, requests[i].page_count);
+    }
+    close_all();
 }
