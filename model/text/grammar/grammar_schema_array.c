@@ -114,7 +114,7 @@ static void unique_write(struct schema *schema, const struct unique *unique, uin
                          uint32_t to, uint32_t least, uint32_t most)
 {
     struct grammar_build *build = schema->build;
-    uint32_t rules[UNIQUE_VALUES_MAX], behind[1 << UNIQUE_VALUES_MAX];
+    uint32_t rules[UNIQUE_VALUES_MAX] = {0}, behind[1 << UNIQUE_VALUES_MAX] = {0};
     const uint32_t end = build_state(build), sets = 1u << unique->count;
     for (uint32_t i = 0; i < unique->count && build->status == STATUS_OK; i++) {
         rules[i] = build_rule(build, NULL);
