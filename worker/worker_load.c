@@ -129,6 +129,7 @@ static enum status measure(struct worker *worker, uint32_t rows, uint32_t positi
     uint32_t slots[MEASURED_TOKENS_MAX + MEASURED_POSITION_MAX];
     if (rows > total)
         rows = total;
+    CHECK(rows > 0); // a batch and a context have room for one
     /* One row a call is slow: eight of them tell enough. */
     const uint32_t calls = rows * 8 <= total ? 8 : total / rows;
     /* A whole context fits in the pool, and nobody else uses it yet. */
