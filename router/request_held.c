@@ -27,7 +27,9 @@ bool request_held_add(struct request_held **held, const struct msg_step *step)
     if (run->viewed || run->finish != FINISH_NONE ||
         step->first_position != run->first_position + run->count || count > REQUEST_HELD_TOKENS_MAX)
         return false;
-    if (run->count > 0 && step->tokens.count > 0 &&
+    /* A step without tokens may still tell how likely the id is that ends the choice. */
+    const bool tells = step->tokens.count > 0 || with_logprobs;
+    if (run->count > 0 && tells &&
         (step->top_count != run->top_count || with_logprobs != (run->logprobs.size > 0)))
         return false;
     if (run->count == 0)

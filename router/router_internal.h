@@ -230,9 +230,9 @@ void session_next_failure(struct session_next *next, worker_handle worker, int h
 /* The most urgent ones first, in the order of arrival, also when it comes back. */
 void session_enqueue(struct session *session);
 void session_dequeue(struct session *session); /* fine when it is not there */
-/* Tries to find workers; what is before this request in the queue goes first. */
 /* When the work that is there will be done, in seconds: where there is no room for a request. */
 uint32_t session_retry_s(const struct router *router);
+/* Tries to find workers; what is before this request in the queue goes first. */
 void session_choose(struct session *session, struct session_next *next);
 /* The prompt is read: gives back what is booked for that on a decode node. */
 void session_release_reading(struct session *session);

@@ -21,11 +21,15 @@ static void look_at_streams(void *arg)
     const uint64_t silence_ns = (uint64_t)router->options.sse_keep_alive_ms * NS_PER_MS;
     for (uint32_t i = 0; i < router->slot_count; i++) {
         struct session *session = router->slots[i].session;
-        if (!session || !is_under_way(session) || !session->parsed.stream ||
-            !session->reply->exchange)
+        if (!session || !session->reply->exchange)
             continue;
-        const uint64_t said_ns = session->reply->stream_begun ? session->reply->said_ns
-                                                              : session->request.times.accepted_ns;
+        /* A stream that has begun goes on while it looks for workers again, and while one prompt
+         * has its answer and another waits. */
+        const bool begun = session->reply->stream_begun;
+        if (!begun && (!is_under_way(session) || !session->parsed.stream))
+            continue;
+        const uint64_t said_ns =
+            begun ? session->reply->said_ns : session->request.times.accepted_ns;
         if (now_ns - said_ns >= silence_ns)
             session_say_alive(session);
     }

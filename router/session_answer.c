@@ -277,12 +277,13 @@ static bool send_piece(struct session *session, const struct buffer *piece, bool
     return slow;
 }
 
-/* The id that ended the choice, if the step tells how likely it was. */
-static void push_end(struct session_choice *choice, const struct msg_step *step)
+/* The id that ended the choice, if the step tells how likely it was and that is wanted. */
+static void push_end(const struct session *session, struct session_choice *choice,
+                     const struct msg_step *step)
 {
     const uint32_t at = step->tokens.count;
     const size_t top = (size_t)at * step->top_count;
-    if (step->logprobs.count > at)
+    if (session->parsed.logprobs && step->logprobs.count > at)
         answer_push_end(&choice->answer, step->stop_id, step->logprobs.items[at], step->top_count,
                         step->top_ids.items + top, step->top_logprobs.items + top);
 }
@@ -305,7 +306,7 @@ bool session_deliver(struct session *session, const struct msg_step *step, bool 
             add_text_chunk(session, step->choice, false, out);
     }
     if (!stopped && !session->parsed.prompt_only)
-        push_end(choice, step);
+        push_end(session, choice, step);
     if (!session->parsed.stream)
         return stopped;
     begin_stream(session);

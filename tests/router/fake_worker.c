@@ -278,16 +278,18 @@ static struct msg_step make_step(const struct fake_worker *worker, const struct 
                                  uint32_t offset, const char *letters, uint32_t count,
                                  enum finish_code finish, struct step_room *room)
 {
-    cr_assert_leq(count, TOKENS_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        room->ids[i] = (unsigned char)letters[i];
+    const uint32_t told = count + (job->tells_end && finish == FINISH_STOP);
+    cr_assert_leq(told, TOKENS_MAX);
+    for (uint32_t i = 0; i < told; i++) {
+        room->ids[i] =
+            (unsigned char)letters[i]; /* behind them a 0, which is not among the tokens */
         room->logprobs[i] = -0.5f;
         for (uint32_t k = 0; k < job->top_logprobs; k++) {
             room->top_ids[i * job->top_logprobs + k] = 'A' + (int32_t)k;
             room->top_logprobs[i * job->top_logprobs + k] = -1.0f - (float)k;
         }
     }
-    const uint32_t with = job->logprobs ? count : 0;
+    const uint32_t with = job->logprobs ? told : 0;
     return (struct msg_step){
         .request = job->request,
         .attempt = job->attempt,

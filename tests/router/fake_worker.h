@@ -12,6 +12,7 @@ struct fake_job {
     uint64_t request, handoff, ticket;
     uint32_t attempt, choice, prompt_count, max_tokens, top_logprobs, scores;
     bool logprobs, local, cancelled;
+    bool tells_end;   /* set by a test: logprobs are also those of the id that ends the answer */
     int32_t first_id; /* of the prompt */
     char traceparent[56];
     uint32_t grammar_kind;

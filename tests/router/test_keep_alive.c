@@ -51,6 +51,29 @@ Test(keep_alive, from_the_time_a_prompt_is_read)
     router_process_stop(&router);
 }
 
+/* One prompt has its answer, the other is not placed yet: the stream they share goes on. */
+Test(keep_alive, while_another_prompt_waits)
+{
+    start();
+    struct client client;
+    client_open(&client, &router);
+    client_post(&client, TEXT_PATH, "{\"prompt\":[\"x\",\"y\"],\"stream\":true}");
+    WAIT_FOR(&router, decode.job_count == 2);
+    fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
+    WAIT_FOR(&router, prefill.job_count == 1);
+    fake_tokens(&prefill, &prefill.jobs[0], 0, "a", FINISH_STOP);
+    WAIT_FOR(&router, client.in.data && strstr(client.in.data, "\"finish_reason\":\"stop\""));
+    wait_for_comments(&client, text_count(client.in.data, COMMENT) + 3);
+    fake_reserved(&decode, &decode.jobs[1], STATUS_OK);
+    WAIT_FOR(&router, prefill.job_count == 2);
+    fake_tokens(&prefill, &prefill.jobs[1], 0, "b", FINISH_STOP);
+    WAIT_FOR(&router, strstr(client.in.data, "data: [DONE]\n\n") != NULL);
+    cr_expect(strstr(client.in.data, "\"text\":\"b\""), "%s", client.in.data);
+    client_close(&client);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 /* The head is out, so the error is an event. */
 Test(keep_alive, what_fails_behind_one_is_an_event)
 {

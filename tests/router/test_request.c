@@ -198,6 +198,25 @@ Test(request, a_held_finish_ends_it)
     play_expect_ended(&play);
 }
 
+/* What is held is one run: how likely the id is that ends it can not be told where that of the
+ * tokens before was not. */
+Test(request, a_held_end_must_fit_what_is_held)
+{
+    static const float logprob = -1;
+    struct play play;
+    play_reach(&play, REQUEST_PREFILLING);
+    play_tokens(&play, DECODE_NODE, 1, "b", FINISH_NONE);
+    const struct msg_step end = {.first_position = PROMPT + 2,
+                                 .finish = FINISH_STOP,
+                                 .stop_id = 99,
+                                 .logprobs = {&logprob, 1}};
+    play_feed(&play,
+              (struct request_event){.kind = EVENT_TOKENS, .worker = DECODE_NODE, .step = &end});
+    cr_expect_eq(play.failures, 1);
+    cr_expect_str_eq(play.request.failure.code, "worker_fault");
+    play_expect_ended(&play);
+}
+
 Test(request, duplicates_are_dropped_and_counted)
 {
     struct play play;

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "tests/router/serving_fixture.h"
+#include "tests/router/tiny_text.h"
 
 Test(serving, chat_whole)
 {
@@ -170,6 +171,34 @@ Test(serving, tokens_that_overtake_wait_for_the_first)
     client_body(&client, &body);
     cr_expect(strstr(body.data, "\"text\":\"abc\""), "%s", body.data);
     cr_expect_eq(client_metric(&router, "baton_tokens_overtaken_total"), 2);
+    buffer_free(&body);
+    client_close(&client);
+    router_process_stop(&router);
+}
+
+/* A worker that tells how likely the end was though nobody asked: nobody is told. */
+Test(serving, a_score_of_the_end_that_was_not_wanted)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    client_open(&client, &router);
+    client_post(&client, TEXT_PATH, "{\"prompt\":\"x\",\"return_token_ids\":true}");
+    WAIT_FOR(&router, decode.job_count == 1);
+    fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
+    WAIT_FOR(&router, prefill.job_count == 1);
+    fake_tokens(&prefill, &prefill.jobs[0], 0, "a", FINISH_NONE);
+    struct fake_job telling = decode.jobs[0];
+    telling.logprobs = telling.tells_end = true;
+    fake_tokens(&decode, &telling, 1, "b", FINISH_STOP);
+    WAIT_FOR(&router, client_complete(&client));
+    struct buffer body = {0}, ids = {0};
+    client_body(&client, &body);
+    buffer_printf(&ids, "\"token_ids\":[%d,%d,%d]", 'a', 'b', TINY_END);
+    cr_expect(strstr(body.data, "\"text\":\"ab\""), "%s", body.data);
+    cr_expect(strstr(body.data, ids.data), "%s", body.data);
+    cr_expect(strstr(body.data, "\"logprobs\":null"), "%s", body.data);
+    buffer_free(&ids);
     buffer_free(&body);
     client_close(&client);
     router_process_stop(&router);
