@@ -47,7 +47,6 @@ static void start(struct router *router, struct http_exchange *exchange,
     const size_t bytes = self->body.size + sizeof *self;
     if (pool_call_start(&self->call, router->pool, exchange, bytes) == STATUS_OK)
         return;
-    metrics_add(router->metrics, METRIC_REQUESTS_FAULT, 1);
     routes_reply_error(exchange, 503, "overloaded", NULL,
                        "Too many requests wait to be tokenised.");
 }
