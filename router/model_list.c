@@ -90,6 +90,7 @@ static enum status add(struct model_list *list, const char *operand, const char 
     }
     if (*path == '\0') {
         free(entry->name);
+        entry->name = NULL;
         return error_set(error, STATUS_INVALID, "--model: \"%.64s\" has no path", operand);
     }
     enum status status = check_name(list, entry->name, error);

@@ -7,11 +7,15 @@
 /* A silence lasts a quarter longer than it is allowed to, at most. */
 enum { LOOKS_PER_SILENCE = 4, LOOK_MIN_MS = 10 };
 
-/* Admitted and placed, so that it has no status to hope for but 200. */
-static bool is_under_way(const struct session *session)
+/* Its prompts are admitted and placed, so that none of them has a status to hope for but 200. */
+static bool is_under_way(const struct session_reply *reply)
 {
-    const enum request_state state = session->request.state;
-    return state == REQUEST_PREFILLING || state == REQUEST_DECODING;
+    bool placed = reply->member_count > 0;
+    for (uint32_t i = 0; i < reply->member_count && placed; i++) {
+        const enum request_state state = reply->members[i]->request.state;
+        placed = state == REQUEST_PREFILLING || state == REQUEST_DECODING;
+    }
+    return placed;
 }
 
 static void look_at_streams(void *arg)
@@ -26,7 +30,7 @@ static void look_at_streams(void *arg)
         /* A stream that has begun goes on while it looks for workers again, and while one prompt
          * has its answer and another waits. */
         const bool begun = session->reply->stream_begun;
-        if (!begun && (!is_under_way(session) || !session->parsed.stream))
+        if (!begun && (!is_under_way(session->reply) || !session->parsed.stream))
             continue;
         const uint64_t said_ns =
             begun ? session->reply->said_ns : session->request.times.accepted_ns;

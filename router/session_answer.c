@@ -356,6 +356,7 @@ void session_say_alive(struct session *session)
     buffer_clear(out);
     buffer_add_text(out, ": keep-alive\n\n");
     begin_stream(session);
+    /* Of comments a client that does not read gathers little until its deadline. */
     send_piece(session, out, false);
 }
 

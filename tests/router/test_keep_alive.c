@@ -74,6 +74,34 @@ Test(keep_alive, while_another_prompt_waits)
     router_process_stop(&router);
 }
 
+/* Another stream's comments tell the time. */
+Test(keep_alive, not_before_all_prompts_are_placed)
+{
+    start();
+    struct client two, one;
+    client_open(&two, &router);
+    client_post(&two, TEXT_PATH, "{\"prompt\":[\"x\",\"y\"],\"stream\":true}");
+    WAIT_FOR(&router, decode.job_count == 2);
+    fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
+    WAIT_FOR(&router, prefill.job_count == 1);
+    client_open(&one, &router);
+    client_post(&one, TEXT_PATH, "{\"prompt\":\"z\",\"stream\":true}");
+    WAIT_FOR(&router, decode.job_count == 3);
+    fake_reserved(&decode, &decode.jobs[2], STATUS_OK);
+    WAIT_FOR(&router, prefill.job_count == 2);
+    wait_for_comments(&one, 3);
+    cr_expect_eq(two.in.size, 0);
+    fake_reserved(&decode, &decode.jobs[1], STATUS_LIMIT);
+    WAIT_FOR(&router, two.closed || client_complete(&two));
+    cr_expect_eq(client_status(&two), 400);
+    fake_tokens(&prefill, &prefill.jobs[1], 0, "b", FINISH_STOP);
+    WAIT_FOR(&router, strstr(one.in.data, "data: [DONE]\n\n") != NULL);
+    client_close(&two);
+    client_close(&one);
+    serving_expect_idle();
+    router_process_stop(&router);
+}
+
 /* The head is out, so the error is an event. */
 Test(keep_alive, what_fails_behind_one_is_an_event)
 {

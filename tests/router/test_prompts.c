@@ -269,49 +269,56 @@ static uint32_t journal_count(const char *path, const char *part)
 }
 
 /* What the client is told is told of all its prompts, also of one that had its tokens. */
+static void fail_together(bool stream)
+{
+    serving_start(NULL);
+    serving_connect(false);
+    struct client client;
+    const char *id = stream ? "streamed" : "whole";
+    char head[256], path[64];
+    snprintf(path, sizeof path, "/requests/%s", id);
+    const char *body = stream ? "{\"prompt\":[\"hello\",\"x\",\"y\"],\"stream\":true}"
+                              : "{\"prompt\":[\"hello\",\"x\",\"y\"]}";
+    snprintf(head, sizeof head,
+             "POST " TEXT_PATH " HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n"
+             "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+             id, strlen(body), body);
+    client_open(&client, &router);
+    client_send(&client, head);
+    WAIT_FOR(&router, decode.job_count == 3);
+    fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
+    WAIT_FOR(&router, prefill.job_count == 1);
+    fake_tokens(&prefill, &prefill.jobs[0], 0, "a", FINISH_LENGTH);
+    WAIT_FOR(&router, client_metric(&router, "baton_request_finish_total{reason=\"length\"}") == 1);
+    cr_expect_eq(client_metric(&router, "baton_requests_total{code=\"2xx\"}"), stream);
+    fake_reserved(&decode, &decode.jobs[1], STATUS_LIMIT);
+    WAIT_FOR(&router, client.closed || client_complete(&client));
+    client_close(&client);
+    expect_idle();
+    const char *told = stream ? "2xx" : "4xx";
+    char row[64];
+    snprintf(row, sizeof row, "baton_requests_total{code=\"%s\"}", told);
+    cr_expect_eq(client_metric(&router, row), 3);
+    cr_expect_eq(client_metric(&router, "baton_request_finish_total{reason=\"length\"}"), 1);
+    cr_expect_eq(client_metric(&router, "baton_request_finish_total{reason=\"error\"}"), 2);
+    cr_expect_eq(client_metric(&router, "baton_request_finish_total{reason=\"cancelled\"}"), 0);
+    snprintf(row, sizeof row, "\"http_status\":%d", stream ? 200 : 400);
+    WAIT_FOR(&router, journal_count(path, "\"state\":\"ended\",\"at") == 3);
+    cr_expect_eq(journal_count(path, row), 3);
+    cr_expect_eq(journal_count(path, "\"outcome\":\"failed\""), 1);
+    cr_expect_eq(journal_count(path, "\"outcome\":\"sibling_failed\""), 1);
+    cr_expect_eq(journal_count(path, "for the test"), stream ? 2 : 3);
+    cr_expect_eq(router_process_stop(&router), 0);
+}
+
 Test(prompts, that_fail_together_are_counted_together)
 {
-    for (uint32_t stream = 0; stream < 2; stream++) {
-        serving_start(NULL);
-        serving_connect(false);
-        struct client client;
-        const char *id = stream ? "streamed" : "whole";
-        char head[256], path[64];
-        snprintf(path, sizeof path, "/requests/%s", id);
-        const char *body = stream ? "{\"prompt\":[\"hello\",\"x\",\"y\"],\"stream\":true}"
-                                  : "{\"prompt\":[\"hello\",\"x\",\"y\"]}";
-        snprintf(head, sizeof head,
-                 "POST " TEXT_PATH " HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n"
-                 "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                 id, strlen(body), body);
-        client_open(&client, &router);
-        client_send(&client, head);
-        WAIT_FOR(&router, decode.job_count == 3);
-        fake_reserved(&decode, &decode.jobs[0], STATUS_OK);
-        WAIT_FOR(&router, prefill.job_count == 1);
-        fake_tokens(&prefill, &prefill.jobs[0], 0, "a", FINISH_LENGTH);
-        WAIT_FOR(&router,
-                 client_metric(&router, "baton_request_finish_total{reason=\"length\"}") == 1);
-        cr_expect_eq(client_metric(&router, "baton_requests_total{code=\"2xx\"}"), stream);
-        fake_reserved(&decode, &decode.jobs[1], STATUS_LIMIT);
-        WAIT_FOR(&router, client.closed || client_complete(&client));
-        client_close(&client);
-        expect_idle();
-        const char *told = stream ? "2xx" : "4xx";
-        char row[64];
-        snprintf(row, sizeof row, "baton_requests_total{code=\"%s\"}", told);
-        cr_expect_eq(client_metric(&router, row), 3);
-        cr_expect_eq(client_metric(&router, "baton_request_finish_total{reason=\"length\"}"), 1);
-        cr_expect_eq(client_metric(&router, "baton_request_finish_total{reason=\"error\"}"), 2);
-        cr_expect_eq(client_metric(&router, "baton_request_finish_total{reason=\"cancelled\"}"), 0);
-        snprintf(row, sizeof row, "\"http_status\":%d", stream ? 200 : 400);
-        WAIT_FOR(&router, journal_count(path, "\"state\":\"ended\",\"at") == 3);
-        cr_expect_eq(journal_count(path, row), 3);
-        cr_expect_eq(journal_count(path, "\"outcome\":\"failed\""), 1);
-        cr_expect_eq(journal_count(path, "\"outcome\":\"sibling_failed\""), 1);
-        cr_expect_eq(journal_count(path, "for the test"), stream ? 2 : 3);
-        cr_expect_eq(router_process_stop(&router), 0);
-    }
+    fail_together(false);
+}
+
+Test(prompts, that_fail_in_a_stream_are_counted_together)
+{
+    fail_together(true);
 }
 
 Test(prompts, have_a_row_each_in_the_journal)
