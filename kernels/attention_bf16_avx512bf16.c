@@ -31,10 +31,19 @@ struct block_asks {
     struct block_parts ahead;
     struct block_scales scales;
     uint32_t quarter, shift, mask; /* mask: no pair asks that has not all of its bits */
-    bool alone; /* no other tile does. It asks of this block too, for what did not come,
-                 * ASK_AGAIN_BYTES on, and reads at the pace of the arithmetic */
+    bool alone; /* no other tile does. In bf16 it then asks in line_asks, and of this block too,
+                 * for what did not come, ASK_AGAIN_BYTES on, and reads at the pace of the
+                 * arithmetic; V of more than 64 dims it sums in groups of GROUP_PAIRS */
 };
-enum { ASK_AGAIN_BYTES = 1024 };
+enum { ASK_AGAIN_BYTES = 1024, GROUP_PAIRS = 4 };
+
+/* What bf16 tiles that are alone ask for in a step of the pipeline: the K that is scored next and
+ * the V that is summed next, line by line as they stand in memory and both at once. For memory that
+ * is two streams all the time, of which it makes more than of the four parts of one of them after
+ * those of the other. Each entry points to two parts in a row. */
+struct line_asks {
+    const uint8_t *const *scoring[2], *const *summing[2];
+};
 
 struct tile {
     const struct attention_rows *rows;
@@ -53,6 +62,7 @@ struct pipeline {
     const struct attention_sums *sums;
     const uint16_t *q; /* [padded_dim / 2][24 rows][2 dims] */
     uint32_t begun;
+    struct line_asks lines;
     struct tile tiles[STEPS];
 };
 
@@ -81,6 +91,20 @@ AVX512_INLINE size_t offset_after(size_t offset, __m512 sums)
     uint64_t zero;
     __asm__("vmovq %x1, %0\n\tand $0, %0" : "=r"(zero) : "v"(sums) : "cc");
     return offset + zero;
+}
+
+/* Asks for `lines` lines of each of two streams from `offset` on, which is even in lines where
+ * `lines` is, so that they are all of one part. */
+AVX512_INLINE void ask_streams(const uint8_t *const *const streams[2], size_t offset,
+                               size_t part_bytes, const uint32_t lines)
+{
+    const size_t second = offset >= part_bytes;
+    offset -= second * part_bytes;
+    UNROLL for (uint32_t i = 0; i < lines; i++)
+    {
+        ask(streams[0][second] + offset + (size_t)i * 64);
+        ask(streams[1][second] + offset + (size_t)i * 64);
+    }
 }
 
 /* A block's parts, and the scales of int8. */
@@ -232,7 +256,10 @@ AVX512_INLINE void score_tile(const struct pipeline *pipeline, struct tile *tile
         if (form == FORM_I8 && tile->pages.kept_k)
             UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++)
                 _mm512_storeu_ps(tile->pages.kept_k + ((size_t)i * pairs + pair) * 32, k[i]);
-        if ((pair & ask_mask) == ask_mask) {
+        if (form == FORM_BF16 && tile->asks.alone) {
+            const size_t line = offset_after(2 * at, scores[count - 1][BLOCK_PARTS - 1]);
+            ask_streams(pipeline->lines.scoring, line, (size_t)pairs * 64, 2);
+        } else if ((pair & ask_mask) == ask_mask) {
             ahead = offset_after(ahead, scores[count - 1][BLOCK_PARTS - 1]);
             UNROLL for (uint32_t i = 0; i < BLOCK_PARTS; i++) ask(tile->asks.ahead.k[i] + ahead);
             ahead += 64;
@@ -282,12 +309,29 @@ AVX512_INLINE const uint8_t *line_ahead(const struct block_asks *asks, uint32_t 
     return asks->ahead.v[to_ask / PART_PAIRS] + to_ask % PART_PAIRS * pair_bytes;
 }
 
+/* Pairs that are summed for all dims before the next are. */
+AVX512_INLINE uint32_t group_pairs(const struct tile *tile, const enum tile_form form)
+{
+    const bool small = form == FORM_BF16 && tile->asks.alone && tile->rows->padded_dim > 64;
+    return small ? GROUP_PAIRS : ATTENTION_BLOCK / 2;
+}
+
+/* The offset in its streams of what a bf16 tile that is alone asks for with `pair`, where it sums
+ * `group` pairs of 16 * vectors dims from `dim` on, after those of the dims before. */
+AVX512_INLINE size_t stream_offset(uint32_t padded, uint32_t group, const uint32_t vectors,
+                                   uint32_t dim, uint32_t pair)
+{
+    return (size_t)pair / group * group * padded * 2 + (size_t)group * dim * 2 +
+           (size_t)pair % group * vectors * 32;
+}
+
 /* values = values * correction + weights * V for the pairs [from, to) and 16 * vectors dims. */
 AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile *tile,
                               const uint32_t count, const enum tile_form form,
                               const uint32_t vectors, uint32_t dim, uint32_t from, uint32_t to)
 {
     const uint32_t padded = tile->rows->padded_dim;
+    const uint32_t group = group_pairs(tile, form);
     const size_t element = form == FORM_I8 ? 1 : 2;
     const size_t element_ahead = form == FORM_BF16 ? 2 : 1;
     const uint32_t lines_ahead = form == FORM_BF16 ? vectors : (vectors + 1) / 2;
@@ -303,6 +347,7 @@ AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile
         const size_t ahead_bytes = 2 * padded * element_ahead;
         const uint8_t *line = line_ahead(&tile->asks, first, ahead_bytes) + 2 * dim * element_ahead;
         const uint32_t end = (part + 1) * PART_PAIRS < to ? (part + 1) * PART_PAIRS : to;
+        size_t offset = stream_offset(padded, group, vectors, dim, first);
         for (uint32_t pair = first; pair < end; pair++, at_v += 2 * padded * element) {
             __m512 v[DIM_VECTORS];
             if (form == FORM_BF16 && tile->asks.alone) {
@@ -322,7 +367,13 @@ AVX512_INLINE void add_values(const struct pipeline *pipeline, const struct tile
                 UNROLL for (uint32_t i = 0; i < vectors; i++) v[i] =
                     load_pairs(at_v + (size_t)i * 64);
             }
-            if ((pair & tile->asks.mask) == tile->asks.mask) {
+            if (form == FORM_BF16 && tile->asks.alone) {
+                offset += offset_after(0, sums[count - 1][vectors - 1]);
+                if (vectors > 1 || pair % 2 == 0)
+                    ask_streams(pipeline->lines.summing, offset, (size_t)padded * 32,
+                                (vectors + 1) / 2);
+                offset += vectors * 32;
+            } else if ((pair & tile->asks.mask) == tile->asks.mask) {
                 line += offset_after(0, sums[count - 1][vectors - 1]);
                 UNROLL for (uint32_t i = 0; i < lines_ahead; i++) ask(line + (size_t)i * 64);
                 line += ahead_bytes;
@@ -374,7 +425,7 @@ AVX512_INLINE void correct_row(const struct pipeline *pipeline, const struct til
                                                      _mm512_set1_ps(tile->corrections[r])));
 }
 
-AVX512_INLINE void add_pairs(const struct pipeline *pipeline, const struct tile *tile,
+AVX512_INLINE void add_group(const struct pipeline *pipeline, const struct tile *tile,
                              const uint32_t count, const enum tile_form form, uint32_t from,
                              uint32_t to)
 {
@@ -388,6 +439,23 @@ AVX512_INLINE void add_pairs(const struct pipeline *pipeline, const struct tile 
     }
     if (dim < padded)
         add_values(pipeline, tile, count, form, 1, dim, from, to);
+}
+
+/* The pairs [from, to), which every row sees. In groups, what is read next stands next. */
+AVX512_INLINE void add_pairs(const struct pipeline *pipeline, struct tile *tile,
+                             const uint32_t count, const enum tile_form form, uint32_t from,
+                             uint32_t to)
+{
+    const uint32_t group = group_pairs(tile, form);
+    for (;;) {
+        const uint32_t next = (from / group + 1) * group;
+        const uint32_t end = next < to ? next : to;
+        add_group(pipeline, tile, count, form, from, end);
+        if (end == to)
+            return;
+        _mm512_storeu_ps(tile->corrections, _mm512_set1_ps(1.0f)); /* they count once */
+        from = end;
+    }
 }
 
 /* The third step. Where rows do not see the whole block: for every row its pairs before those that
@@ -468,9 +536,29 @@ AVX512_INLINE struct tile *tile_of_age(struct pipeline *pipeline, uint32_t age)
     return &pipeline->tiles[(pipeline->begun - 1 - age) % STEPS];
 }
 
+/* Shares what tiles that are alone ask for: where one is scored and one summed, each step asks for
+ * half of the K and half of the V, else for all of its own. NULL is none. */
+static void lines_share(struct line_asks *lines, const struct tile *scored,
+                        const struct tile *summed)
+{
+    const uint8_t *const *k = scored ? scored->asks.ahead.k : NULL;
+    const uint8_t *const *v = summed ? summed->asks.ahead.v : NULL;
+    const bool both = k && v && scored->asks.alone && summed->asks.alone;
+    if (k) {
+        lines->scoring[0] = k;
+        lines->scoring[1] = both ? v : k + 2;
+    }
+    if (v) {
+        lines->summing[0] = both ? k + 2 : v;
+        lines->summing[1] = v + 2;
+    }
+}
+
 /* The newest tile takes its first step, those before it their second and third. */
 static void pipeline_step(struct pipeline *pipeline)
 {
+    lines_share(&pipeline->lines, tile_of_age(pipeline, 0),
+                pipeline->begun > 2 ? tile_of_age(pipeline, 2) : NULL);
     tile_score(pipeline, tile_of_age(pipeline, 0));
     if (pipeline->begun > 1)
         weigh_tile(pipeline, tile_of_age(pipeline, 1));
@@ -484,8 +572,10 @@ static void pipeline_settle(struct pipeline *pipeline)
     if (pipeline->begun == 0)
         return;
     weigh_tile(pipeline, tile_of_age(pipeline, 0));
-    for (uint32_t age = pipeline->begun > 1 ? 2 : 1; age-- > 0;)
+    for (uint32_t age = pipeline->begun > 1 ? 2 : 1; age-- > 0;) {
+        lines_share(&pipeline->lines, NULL, tile_of_age(pipeline, age));
         tile_add(pipeline, tile_of_age(pipeline, age));
+    }
     pipeline->begun = 0;
 }
 
