@@ -211,6 +211,27 @@ static uint32_t threads_divide(uint32_t worker_count)
     return share > 0 ? share : 1;
 }
 
+/* Of a model's weights as they are stored: of a file, or of a folder's safetensors. What is gone
+ * since it was seen has none. */
+static uint64_t stored_bytes(const char *path)
+{
+    struct stat found;
+    if (stat(path, &found) != 0)
+        return 0;
+    DIR *folder = S_ISDIR(found.st_mode) ? opendir(path) : NULL;
+    if (!folder)
+        return (uint64_t)found.st_size;
+    uint64_t bytes = 0;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        const char *end = strrchr(entry->d_name, '.');
+        if (end && strcmp(end, ".safetensors") == 0 &&
+            fstatat(dirfd(folder), entry->d_name, &found, 0) == 0)
+            bytes += (uint64_t)found.st_size;
+    }
+    closedir(folder);
+    return bytes;
+}
+
 /* What each node takes its share of: they start at the same time and cannot see each other's
  * weights and pools, so that it is divided here. 0 when the system does not tell. */
 static uint64_t memory_divide(const struct cluster_model *models, uint32_t model_count,
@@ -218,11 +239,8 @@ static uint64_t memory_divide(const struct cluster_model *models, uint32_t model
 {
     const uint64_t available = memory_available();
     uint64_t weights = 0;
-    for (uint32_t i = 0; i < model_count; i++) {
-        struct stat found = {0};
-        CHECK(stat(models[i].path, &found) == 0 || errno == ENOENT); /* it was seen just now */
-        weights += (uint64_t)found.st_size * (worker_count / model_count);
-    }
+    for (uint32_t i = 0; i < model_count; i++)
+        weights += stored_bytes(models[i].path) * (worker_count / model_count);
     return available > weights ? (available - weights) / worker_count : 0;
 }
 

@@ -186,6 +186,20 @@ class UpTest(unittest.TestCase):
         self.assertGreater(parts[0], 0)
         self.assertLess(4 * parts[0], 1.5 * available)
 
+    def test_weights_of_a_folder_are_no_memory_for_pages(self):
+        """Those of two nodes take half of what there is: the rest is divided."""
+        available = 1024 * int(re.search(r"MemAvailable: +(\d+)",
+                                         pathlib.Path("/proc/meminfo").read_text()).group(1))
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch.name))
+        for name in ("config.json", "model-1.safetensors", "model-2.safetensors"):
+            with open(folder / name, "wb") as file:
+                file.truncate(0 if name == "config.json" else available // 8)
+        up = self.start("--model", f"b={folder}")
+        up.wait_ready(5)
+        up.stop()
+        argv = up.argv("decode-1")[-1]
+        self.assertLess(4 * int(argv[argv.index("--kv-memory-of") + 1]), 0.75 * available)
+
     def test_secret_is_made_once_or_given(self):
         up = self.start()
         up.wait_ready(3)
