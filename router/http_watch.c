@@ -67,10 +67,10 @@ static const char *status_words(int status)
         return "Expectation Failed";
     case 431:
         return "Request Header Fields Too Large";
-    case 503:
-        return "Service Unavailable";
     case 501:
         return "Not Implemented";
+    case 503:
+        return "Service Unavailable";
     case 505:
         return "HTTP Version Not Supported";
     default:
@@ -134,24 +134,28 @@ static bool feed_input(struct http_watch *watch, struct evbuffer *input, size_t 
     return true;
 }
 
-/* Takes the blank lines between requests out of the last `added` bytes of the input; guard: as it
- * was before it was fed with those. */
+/* Takes the blank lines between requests out of the last `added` bytes of the input, whatever waits
+ * before them; guard: as it was before it was fed with those. */
 static void remove_blanks(struct http_watch *watch, struct evbuffer *input, size_t added,
                           struct http_guard guard)
 {
-    const size_t total = evbuffer_get_length(input), before = total - added;
-    char *bytes = malloc(total);
-    CHECK(bytes != NULL && evbuffer_copyout(input, bytes, total) == (ev_ssize_t)total);
-    size_t kept = before;
-    for (size_t i = before; i < total; i++) {
+    struct evbuffer *earlier = evbuffer_new();
+    char *bytes = malloc(added);
+    CHECK(earlier != NULL && bytes != NULL);
+    const size_t before = evbuffer_get_length(input) - added;
+    watch->rewriting = true;
+    CHECK(evbuffer_remove_buffer(input, earlier, before) == (int)before &&
+          evbuffer_remove(input, bytes, added) == (int)added);
+    size_t kept = 0;
+    for (size_t i = 0; i < added; i++) {
         const uint64_t blank = guard.blank_bytes;
         http_guard_feed(&guard, bytes + i, 1);
         if (guard.blank_bytes == blank)
             bytes[kept++] = bytes[i];
     }
-    watch->rewriting = true;
-    CHECK(evbuffer_drain(input, total) == 0 && evbuffer_add(input, bytes, kept) == 0);
+    CHECK(evbuffer_add(input, bytes, kept) == 0 && evbuffer_prepend_buffer(input, earlier) == 0);
     watch->rewriting = false;
+    evbuffer_free(earlier);
     free(bytes);
 }
 

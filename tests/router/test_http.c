@@ -183,6 +183,22 @@ Test(http, blank_lines_between_requests_are_no_requests)
     stop();
 }
 
+/* What waits in front of them stays. */
+Test(http, blank_lines_behind_the_rest_of_a_body)
+{
+    start(NULL);
+    struct client client;
+    client_open(&client, &router);
+    client_send(&client, POST "Content-Length: 14\r\n\r\n{\"prom");
+    WAIT_FOR(&router, client_metric(&router, "baton_http_read_bytes") == 6);
+    client_send(&client, "pt\":\"x\"}\r\n\r\nGET /version HTTP/1.1\r\nHost: t\r\n\r\n");
+    WAIT_FOR(&router, client.closed || (client.in.data && strstr(client.in.data, "{\"version\":")));
+    cr_expect_eq(text_count(client.in.data, "HTTP/1.1 200 "), 2, "%s", client.in.data);
+    cr_expect(strstr(client.in.data, "\"text\":\"answer\""), "%s", client.in.data);
+    client_close(&client);
+    stop();
+}
+
 /* Whole answers and streams; "close" may be one word of several. */
 Test(http, a_client_that_wants_one_answer_only)
 {
